@@ -1,9 +1,9 @@
 """`karat policy scan` against a count that shares nothing with it: the same files, imported and run.
 
-Each file is imported for real, twice: on a machine without accelerators and on one that claims to have all of them. The
-`op_test` that it finds is one whose every gradient check fails. An op test class that still passes checks no gradient
-there, whatever it looks like; one that fails in both worlds is checked, in one of them conditional. What cannot be
-set up (a kernel that is missing, data from elsewhere) is left out, and counted.
+Each file is imported for real, three times: on a machine without accelerators, and on ones that claim to have CUDA or
+XPU. The `op_test` that it finds is one whose every gradient check fails. An op test class that still passes checks no
+gradient there, whatever it looks like; one that fails in every world is checked, in some of them conditional. What
+breaks down before a check (a kernel that is missing, data from elsewhere) is left out, and counted.
 
 The tree is a folder of Paddle's op tests (`test/legacy_test`; Paddle itself must be installed then), or is generated in
 their manner: factories, some of the same name, some called in class bodies; parents in other files; skips; conditions.
@@ -38,7 +38,7 @@ from karat.policy.scan.scanner import ScanOptions, scan
 
 Key = tuple[str, int, str]
 """File, line and name of a class statement, or of the call that made a factory make it."""
-WORLDS = ("cpu", "gpu")
+WORLDS = ("cpu", "cuda", "xpu")
 
 
 class PlantedFailure(AssertionError):  # noqa: N818 - one that is wanted
@@ -50,7 +50,7 @@ class PlantedFailure(AssertionError):  # noqa: N818 - one that is wanted
 
 def run_world(tree: Path, world: str) -> dict[str, Any]:
     """Every op test class of the tree with whether it fails (True), passes (False), or broke before a check (None)."""
-    files = sorted(path for path in tree.rglob("*.py") if path.name not in {"op_test.py", "eager_op_test.py"})
+    files = sorted(path for path in tree.rglob("*.py") if not path.stem.endswith("op_test"))
     sys.path[:0] = sorted({str(path.parent) for path in files})
     root = stand_ins(world, real=any(b"import paddle" in path.read_bytes() for path in files))
     built: dict[type, tuple[str, int, str]] = {}
@@ -137,7 +137,8 @@ def stand_ins(world: str, *, real: bool) -> type:
 
     from karat.optests import original
 
-    for name in ("op_test", "eager_op_test"):
+    sys.modules["test.legacy_test"] = types.ModuleType("test.legacy_test")
+    for name in ("op_test", "eager_op_test", "test.legacy_test.op_test"):
         made = sys.modules[name] = types.ModuleType(name)
         vars(made).update({one: getattr(original, one) for one in original.__all__})
         mark: Callable[..., Any] = lambda *_args, **_kwargs: lambda cls: cls  # noqa: E731
@@ -148,10 +149,12 @@ def stand_ins(world: str, *, real: bool) -> type:
 
         for module in (paddle, paddle.base, paddle.base.core, paddle.device):
             for name in dir(module):
-                if name.startswith("is_compiled_with_cu") or name.endswith("float16_supported"):
-                    setattr(module, name, lambda *_args: world == "gpu")
-            if world == "gpu" and hasattr(module, "CUDAPlace"):
-                module.CUDAPlace = lambda number=0: f"gpu:{number}"
+                if name.startswith("is_compiled_with_"):
+                    setattr(module, name, lambda *_args, kind=name[17:]: world in {kind, kind.replace("dnn", "da")})
+                elif name.endswith("float16_supported"):
+                    setattr(module, name, lambda *_args: world != "cpu")
+                elif name in {"CUDAPlace", "XPUPlace"} and world != "cpu":
+                    setattr(module, name, lambda number=0: f"{world}:{number}")
     return OpTest
 
 
@@ -171,11 +174,11 @@ def counted(tree: Path) -> tuple[dict[Key, set[str]], list[str]]:
             answers.setdefault((path, line, name), {}).setdefault(world, set()).add(answer)
     states: dict[Key, set[str]] = {}
     for key, by_world in answers.items():
-        cpu, gpu = (by_world.get(world, {None}) for world in WORLDS)
-        if True in cpu | gpu:
-            states[key] = {"checked" if cpu == gpu == {True} else "conditional"}
+        found = set().union(*by_world.values())
+        if True in found:
+            states[key] = {"checked" if found == {True} and len(by_world) == len(WORLDS) else "conditional"}
         else:
-            states[key] = {"unknown"} if None in cpu | gpu else {"unchecked"}
+            states[key] = {"unknown" if None in found else "unchecked"}
     return states, sorted(lost)
 
 
@@ -218,7 +221,7 @@ CORE = """import os
 
 
 def is_compiled_with_cuda():
-    return os.environ["WORLD"] == "gpu"
+    return os.environ["WORLD"] == "cuda"
 
 
 def CUDAPlace(number):
@@ -232,6 +235,8 @@ CHECKS = (
     'if core.is_compiled_with_cuda():\n            self.check_grad_with_place(core.CUDAPlace(0), ["X"], "Out")',
     'if self.dtype == np.float16:\n            return\n        self.check_grad(["X"], "Out")',
     "super().test_check_grad()",
+    'if not self.is_test:\n            self.check_grad(["X"], "Out")',
+    'if core.is_compiled_with_cuda() and self.kind != "max":\n            self.check_grad()\n        elif self.kind != "max":\n            self.check_grad()',
     'try:\n            self.check_grad(["X"], "Out")\n        except AssertionError:\n            pass',
 )
 DECORATORS = (
@@ -282,7 +287,12 @@ def class_of(name: str, base: str, rng: random.Random, *, full: bool = False) ->
     body = []
     if full or rng.random() < 0.3:
         dtype = rng.choice(["float64", "float32", "float16"])
-        body.append(f"    def setUp(self):\n        self.op_type = 'relu'\n        self.dtype = np.{dtype}")
+        hook = "\n        self.init_case()" if full else ""  # a child that sets up anew says everything itself
+        begin = "    def setUp(self):\n        self.op_type = 'relu'\n        self.is_test = False"
+        body.append(f"{begin}\n        self.kind = 'avg'\n        self.dtype = np.{dtype}" + hook)
+    if full or rng.random() < 0.4:
+        settings = ["self.is_test = True", "self.kind = 'max'", "super().init_case()" if base != "OpTest" else "pass"]
+        body.append("    def init_case(self):\n        " + ("pass" if full else rng.choice(settings)))
     if full:
         body.append("    def helper(self):\n        " + rng.choice(CHECKS[:3]))
         body.append("    def test_check_output(self):\n        self.check_output()")

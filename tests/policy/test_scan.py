@@ -302,6 +302,31 @@ def test_a_condition_on_a_dtype_that_is_known_is_decided(
 
 
 @pytest.mark.parametrize(
+    ("set_to", "condition", "state"),
+    [
+        ("True", "self.flag", "unchecked"),
+        ("False", "self.flag", "checked"),
+        ("'max'", "self.flag == 'max'", "unchecked"),
+        ("'max'", "(cuda() or self.flag == 'max') and not self.other", "unchecked"),
+        ("'avg'", "(cuda() or self.flag == 'max') and not self.other", "conditional"),
+        ("None", "self.flag is not None", "checked"),
+        ("pick()", "self.flag", "conditional"),
+        ("True\n        if cuda(): self.flag = False", "self.flag", "conditional"),
+        ("False\n    def test_other(self):\n        self.flag = True", "self.flag", "conditional"),
+    ],
+)
+def test_a_condition_on_an_attribute_that_the_class_sets_is_decided(
+    tmp_path: Path, set_to: str, condition: str, state: str
+) -> None:
+    parent = "class P(OpTest):\n    def setUp(self):\n        self.flag = self.other = False\n        self.init()\n"
+    parent += (
+        f"    def test_check_grad(self):\n        if {condition}:\n            return\n        self.check_grad()\n"
+    )
+    child = f"class T(P):\n    def init(self):\n        self.flag = {set_to}\n"
+    assert states(scanned(tmp_path, f"{HEAD}{parent}{child}"))["T"] == state
+
+
+@pytest.mark.parametrize(
     ("call", "condition", "state"),
     [
         ("make(P)", "fine and grad_check", "conditional"),

@@ -153,13 +153,15 @@ def test_tolerances_of_a_check_are_read_off() -> None:
         ("self.dtype = np.float64", "float64"),
         ("self.dtype = 'float16'", "float16"),
         ("self.dtype = np.uint16", "bfloat16"),
-        ("self.dtype = np.float64\n        self.dtype = np.float32", "?"),
+        ("self.dtype = np.float64\n        self.dtype = np.float32", "float32"),
+        ("if half: self.dtype = np.float16", "?"),
         ("self.x = 1", None),
         ("self.dtype = self.pick()", "?"),
     ],
 )
-def test_the_dtype_is_known_where_there_is_only_one(text: str, dtype: str | None) -> None:
-    assert one(f"class T(OpTest):\n    def setUp(self):\n        {text}\n").dtype == dtype
+def test_what_a_method_sets_is_known_where_it_is_plain(text: str, dtype: str | None) -> None:
+    (method,) = one(f"class T(OpTest):\n    def setUp(self):\n        {text}\n").methods
+    assert dict(method.sets).get("dtype") == dtype
 
 
 def test_names_say_where_a_class_is() -> None:

@@ -193,27 +193,9 @@ def check(test: Any, subject: Subject, request: GradRequest) -> GradReport:
 
 def backward(test: Any, subject: Subject, request: GradRequest) -> None:
     """Run the backward once in the test's own precision, to see whether there is one."""
-    from karat.gradients.adapters import adapter_named
-
-    if subject.setup.framework == "numpy":
-        return
-    call, _ = _checked_function(test, subject, request)
-    adapter = adapter_named(subject.setup.framework)
-    inputs = dict(zip(subject.names, subject.tensors, strict=True))
-
-    def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
-        checked = dict(zip(call.wrt, given, strict=True))
-        every = {name: checked.get(name) for name in inputs}
-        return call(*(adapter.fresh(inputs[name]) if one is None else one for name, one in every.items()))
-
-    with adapter.scope():
-        ran = adapter.linearise(of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt))
-        ones: list[Any] = []
-        for out in ran.outputs:
-            dtype, shape = adapter.dtype_of(out), adapter.shape_of(out)
-            floating = dtype.startswith(("float", "bfloat", "complex"))
-            ones.append(adapter.from_numpy(np.ones(shape), dtype, out) if floating else None)
-        ran.pullback(ones)
+    if subject.setup.framework != "numpy":
+        problem = _checked_function(test, subject, request)[0].problem()
+        problem.vjp(problem.point, [np.ones(slot.shape) for slot in problem.outputs], dtype=problem.lowest)
 
 
 def _checked_function(test: Any, subject: Subject, request: GradRequest) -> tuple[CheckedFunction, tuple[str, ...]]:

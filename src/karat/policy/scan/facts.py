@@ -64,6 +64,10 @@ class MethodCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In a function: the parameter that is the test; nothing for a method's own `self`."""
 
 
+Value = str | bool | None
+"""A truth, a word, None or a dtype that is set; `?` where it cannot be read off."""
+
+
 class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A method, or a function that may be handed an op test."""
 
@@ -79,6 +83,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decorators: tuple[Decorator, ...] = ()
     when: tuple[str, ...] = ()
     """Conditions under which it exists."""
+    sets: tuple[tuple[str, Value], ...] = ()
+    """In order, attributes of self and what they are set to; `init()` and `super.setUp()` are methods that are called."""
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,8 +115,8 @@ class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Assignments in the class body that may stand for a method: `test_check_grad = None`; name → text."""
     op: str | None = None
     """`op_type`, where it is a literal."""
-    dtype: str | None = None
-    """`dtype`, where its methods set exactly one; `?` where they set one that cannot be read off."""
+    values: dict[str, Value] = {}
+    """What its body sets attributes to."""
     when: tuple[str, ...] = ()
     """Conditions under which the class exists."""
 

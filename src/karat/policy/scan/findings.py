@@ -45,7 +45,8 @@ class Inspector:
         cls, lineage = test.cls, self._world.lineage
         reached = self._reach.of(cls, collected=test.collected, constants=dict(test.constants))
         ancestors = [a.facts for a in lineage.order(cls) if isinstance(a, Class)]
-        op, dtype = next((facts.op for facts in ancestors if facts.op), None), lineage.dtype(cls)
+        op = next((facts.op for facts in ancestors if facts.op), None)
+        dtype = str(lineage.values(cls).get("self.dtype") or "") or None
         names = (f"{test.path}::{test.name}", f"::{cls.facts.name}")
         covered = self._entry("gradient", op, names)
         state: str = "not-run" if test.shadowed and reached.state != "abstract" else reached.state

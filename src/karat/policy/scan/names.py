@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from karat.policy.scan.facts import Binding, ClassFacts, Expression, FileFacts
-from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
+from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS, is_test
 
 
 class Modules:
@@ -413,6 +414,7 @@ class Lineage:
         self._names = names
         self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
         self._orders: dict[Class, tuple[Ancestor, ...]] = {}
+        self._values: dict[Class, dict[str, object]] = {}
 
     def order(self, cls: Class) -> tuple[Ancestor, ...]:
         """The class and its ancestors in the order of Python's own C3 linearisation."""
@@ -467,11 +469,38 @@ class Lineage:
     def is_op_test(self, cls: Class) -> bool:
         return any(self.is_root(ancestor) for ancestor in self.order(cls))
 
-    def dtype(self, cls: Class) -> str | None:
-        """The dtype that the class, or the nearest ancestor that says it, tests with; None if that is not plain."""
-        dtypes = (a.facts.dtype for a in self.order(cls) if isinstance(a, Class))
-        found = next((dtype for dtype in dtypes if dtype), None)
-        return None if found == "?" else found
+    def values(self, cls: Class) -> dict[str, object]:
+        """`self.x` → what it is when a test begins, where that is plain: what class bodies set, then what setUp does."""
+        if cls in self._values:
+            return self._values[cls]
+        order = [a.facts for a in self.order(cls) if isinstance(a, Class)]
+        said: dict[str, object] = {}
+        for facts in reversed(order):
+            # A method that nobody is seen to call is taken for called, where it says one thing.
+            sets = {*facts.values.items(), *(one for method in facts.methods for one in method.sets)}
+            times = Counter(name for name, _ in sets)
+            said |= {name: value if times[name] == 1 else "?" for name, value in sets}
+
+        runs = iter(range(100))  # hooks that call each other end
+
+        def run(name: str, start: int = 0) -> None:
+            found = (
+                (at, one) for at, facts in enumerate(order[start:], start) for one in facts.methods if one.name == name
+            )
+            for at, method in islice(found, 1) if next(runs, None) is not None else ():
+                for what, value in method.sets:
+                    above, _, called = what[:-2].rpartition(".")
+                    if what.endswith("()"):
+                        run(called, at + 1 if above else 0)
+                    else:
+                        said[what] = value
+
+        run("setUpClass")
+        run("setUp")
+        tests = (method for facts in order for method in facts.methods if is_test(method.name))
+        said |= {what: "?" for method in tests for what, _ in method.sets}
+        self._values[cls] = {f"self.{name}": value for name, value in said.items() if value != "?"}
+        return self._values[cls]
 
     def open_ends(self, cls: Class) -> list[Outside | Computed]:
         """Ancestors of which nothing is known."""

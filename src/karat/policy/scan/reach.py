@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import msgspec
 
 from karat.policy.scan.facts import Decorator, Method, MethodCall
 from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Place
-from karat.policy.scan.source import negated
-from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
+from karat.policy.scan.source import dotted, negated
+from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, dtype_named, is_check, is_test
 
 _MOST_SETS = 200
-_DTYPE = re.compile(
-    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))", re.ASCII
-)
 
 
 def always(needs: Iterable[frozenset[str]]) -> bool:
@@ -36,30 +34,42 @@ def always(needs: Iterable[frozenset[str]]) -> bool:
     return frozenset() in known
 
 
-def settled(when: tuple[str, ...], dtype: str | None, constants: Mapping[str, bool]) -> tuple[str, ...] | None:
+def settled(when: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...] | None:
     """The conditions without those that are known to hold; None where one is never met."""
-    left = []
-    for condition in when:
-        # A part of what must all hold decides against it; what has an `or` in it stays open.
-        whole = " or " in condition or condition.startswith("not (")
-        parts = [condition] if whole else condition.split(" and ")
-        known = [_known(part, dtype, constants) for part in parts]
-        if False in known:
-            return None
-        if None in known:
-            left.append(condition)
-    return tuple(left)
+    truths = {condition: _truth(_parsed(condition), known) for condition in when}
+    return None if False in truths.values() else tuple(one for one in when if truths[one] is None)
 
 
-def _known(condition: str, dtype: str | None, constants: Mapping[str, bool]) -> bool | None:
-    plain = condition.removeprefix("not ")
-    if plain in constants:
-        return constants[plain] == (plain == condition)
-    match = _DTYPE.fullmatch(condition) if dtype is not None else None
-    if match is None:
+@cache
+def _parsed(condition: str) -> ast.expr | None:
+    try:
+        return ast.parse(condition, mode="eval").body
+    except SyntaxError:  # shortened, or in words
         return None
-    named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
-    return ((named == dtype) == (match["sign"] == "==")) != bool(match["no"])
+
+
+def _truth(node: ast.expr | None, known: Mapping[str, object]) -> bool | None:
+    """Whether a condition holds; None where that is not known."""
+    match node:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            found = _truth(inner, known)
+            return None if found is None else not found
+        case ast.BoolOp(op=op, values=values):
+            parts, decides = [_truth(one, known) for one in values], isinstance(op, ast.Or)
+            return decides if decides in parts else None if None in parts else not decides
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() as sign], comparators=[right]):
+            sides = _value(left, known), _value(right, known)
+            return None if ... in sides else (sides[0] == sides[1]) == isinstance(sign, ast.Eq | ast.Is)
+    value = _value(node, known)
+    return None if value is ... else bool(value)
+
+
+def _value(node: ast.expr | None, known: Mapping[str, object]) -> object:
+    """What an expression is known to be; an ellipsis where it is not."""
+    if isinstance(node, ast.Constant):
+        return dtype_named(str(node.value)) or node.value
+    name = dotted(node) if node is not None else ""
+    return known.get(name, dtype_named(name.rpartition(".")[2]) or ...)
 
 
 def expects_failure(decorators: Sequence[Decorator]) -> bool:
@@ -127,12 +137,11 @@ class Reach:
         # unittest keeps a class's skip as an attribute, which children inherit.
         decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
         around, expected = conditions(decorators), expects_failure(decorators)
-        dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
             self._test, self._memo = name, Memo(_DEEPEST, [])
             for check in self._follow(order, index, method):
-                when = settled(check.when, dtype, constants)
+                when = settled(check.when, {**self._lineage.values(cls), **constants}) if check.when else ()
                 if when is not None:
                     when, visible = cls.facts.when + when, around + check.visible
                     checks.append(replace(check, when=when, visible=visible, caught=check.caught or expected))

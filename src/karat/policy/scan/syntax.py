@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.facts import Binding, ClassFacts, Decorator, Expression, FileFacts, Flag, Made, Method, Scope
+from karat.policy.scan.facts import (
+    Binding,
+    ClassFacts,
+    Decorator,
+    Expression,
+    FileFacts,
+    Flag,
+    Made,
+    Method,
+    Scope,
+    Value,
+)
 from karat.policy.scan.methods import FunctionNode, When, arms, function_of, lambda_of, method_of
 from karat.policy.scan.source import (
     Unreadable,
@@ -26,10 +36,9 @@ from karat.policy.scan.source import (
     text_of,
     truth,
 )
-from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, SKIP_RULE, is_check, is_test
+from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, SKIP_RULE, dtype_named, is_check, is_test
 
 _CONDITIONAL = frozenset({"skipIf", "skipUnless", "skipif", "skip_unless", "skip_if"})
-_DTYPE = re.compile(r"b?float16|float(?:32|64)|complex(?:64|128)|u?int(?:8|16)|int(?:32|64)|bool")
 _CLASS_EXPRESSIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Dict)
 """Expressions that may be a class when assigned; most assigned values are arrays and numbers."""
 Given = Literal["keyword", "positional", "empty", "none", "computed"]
@@ -154,8 +163,9 @@ class _FactReader:
         body = self._bodies.get(scope)
         if body is not None and not isinstance(node, ast.AugAssign):
             when = ()
-            for target in targets:
-                body.attribute(dotted(target), value, node.lineno)
+            for name in map(dotted, targets):
+                body.attribute(name, value, node.lineno)
+                body.values[name] = constant(name, value)
         if len(targets) == 1 and isinstance(targets[0], ast.Name) and may_skip(value):
             self.renamed[targets[0].id] = value
         for target in targets:
@@ -309,7 +319,7 @@ class _FactReader:
             flags=tuple(body.flags),
             attributes=body.attributes,
             op=body.op,
-            dtype=(body.dtypes.pop() if len(body.dtypes) == 1 else "?") if body.dtypes else None,
+            values=body.values,
             when=when,
         )
 
@@ -324,24 +334,32 @@ class _ClassBody:
         self.attributes: dict[str, str] = {}
         self.flags: list[Flag] = []
         self.op: str | None = None
-        self.dtypes: set[str] = set()
+        self.values: dict[str, Value] = {}
 
     def method(self, node: FunctionNode, when: When) -> None:
-        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
-        before = self.methods.get(node.name)
-        self.methods[node.name] = merged(before, method) if before and when else method
-        self.attributes.pop(node.name, None)
         # What it sets on the object or its class.
+        sets: list[tuple[str, Value]] = []
         me, factory = node.args.args[0].arg if node.args.args else "self", False
         pending: list[ast.stmt] = [*reversed(node.body)]
         while pending:
-            match pending.pop():
-                case ast.Assign(targets=targets, value=value, lineno=line):
-                    for target in targets:
-                        self._set(dotted(target), value, line, me)
-                case ast.AnnAssign(target=target, value=ast.expr() as value, lineno=line):
-                    self._set(dotted(target), value, line, me)
+            match statement := pending.pop():
+                case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                    for target in chain(*(one.elts if isinstance(one, ast.Tuple) else [one] for one in targets)):
+                        owner, _, last = dotted(target).rpartition(".")
+                        if owner in {me, "cls", f"{me}.__class__"}:
+                            sets.append((last, constant(last, value) if statement in node.body else "?"))
+                            self.attribute(last, value, statement.lineno)
+                        elif owner and FLAGS.fullmatch(last):
+                            self._flag(last, value, statement.lineno, owner)
                 case ast.Expr(value=ast.Call(func=called, args=given, lineno=line)):
+                    if isinstance(called, ast.Attribute):
+                        above = isinstance(called.value, ast.Call) and dotted(called.value.func) == "super"
+                        sets += (
+                            [(f"{'super.' * above}{called.attr}()", None)]
+                            if above or dotted(called.value) == me
+                            else ()
+                        )
                     if dotted(called) == "setattr" and len(given) == 3 and FLAGS.fullmatch(literal(given[1]) or ""):
                         owner = dotted(given[0])
                         self._flag(literal(given[1]) or "", given[2], line, "" if owner in {"self", "cls"} else owner)
@@ -355,13 +373,11 @@ class _ClassBody:
                     pending += reversed([*chain(*parts), *handlers])
         if factory:
             self._reader.function(node, self._scope)
-
-    def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
-        owner, _, last = name.rpartition(".")
-        if owner in {me, "cls", f"{me}.__class__"}:
-            self.attribute(last, value, line)
-        elif owner and FLAGS.fullmatch(last):
-            self._flag(last, value, line, owner)
+        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+        method = msgspec.structs.replace(method, sets=tuple(sets))
+        before = self.methods.get(node.name)
+        self.methods[node.name] = merged(before, method) if before and when else method
+        self.attributes.pop(node.name, None)
 
     def _flag(self, name: str, value: ast.expr, line: int, owner: str = "") -> None:
         self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner))
@@ -373,17 +389,20 @@ class _ClassBody:
             self._flag(name, value, line)
         elif name == "op_type":
             self.op = literal(value) or self.op
-        elif name == "dtype":
-            dtype = literal(value) or dotted(value).rpartition(".")[2]
-            # The original keeps bfloat16 in unsigned integers, which numpy knows.
-            dtype = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(dtype, dtype)
-            self.dtypes.add(dtype if _DTYPE.fullmatch(dtype) else "?")
         elif isinstance(value, ast.Lambda) and (is_test(name) or is_check(name)):
             self.methods[name] = lambda_of(name, value)
             self.attributes.pop(name, None)
         elif is_test(name) or is_check(name) or name == "__test__":
             self.attributes[name] = text_of(value)
             self.methods.pop(name, None)
+
+
+def constant(name: str, value: ast.expr) -> Value:
+    """What an attribute is set to, where it can be read off."""
+    if name == "dtype":
+        return dtype_named(literal(value) or dotted(value).rpartition(".")[2]) or "?"
+    plain = isinstance(value, ast.Constant) and isinstance(value.value, str | bool | None)
+    return value.value if plain else "?"  # type: ignore[attr-defined]
 
 
 def merged(before: Method, after: Method) -> Method:

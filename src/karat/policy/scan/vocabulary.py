@@ -58,6 +58,15 @@ MARK = re.compile(rb"OpTest|check_(?:outputs?_and_)?(?:double_|triple_)?grad")
 """A file without any of these can only hold op tests through what it imports."""
 
 
+_DTYPE = re.compile(r"b?float16|float(?:32|64)|complex(?:64|128)|u?int(?:8|16)|int(?:32|64)|bool")
+
+
+def dtype_named(name: str) -> str:
+    """A dtype by one name alone, of numpy's; the original keeps bfloat16 in unsigned integers. Nothing for other words."""
+    one = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(name, name)
+    return one if _DTYPE.fullmatch(one) else ""
+
+
 def is_check(name: str) -> bool:
     return bool(CHECK.fullmatch(name)) and not NO_CHECK.fullmatch(name)
 
