@@ -226,12 +226,13 @@ class BoundCall:
                 if dtype is not None and is_float(given):
                     bound[n] = self.adapter.cast(value, of_precision(dtype, given))
             self._bound[dtype] = tuple(bound)
+        makers = (self.leaves[index].made for index in self.chosen)
+        inputs = [one if made is None else made(one) for one, made in zip(inputs, makers, strict=True)]
         if self.form == (self._in_order, {}):  # as nearly always: every argument is a tensor that goes in
             return tuple(inputs), {}
         leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
-            made = self.leaves[index].made
-            leaves.insert(index, one if made is None else made(one))
+            leaves.insert(index, one)
         args, kwargs = self.form
         return unflatten(args, leaves), unflatten(kwargs, leaves)
 

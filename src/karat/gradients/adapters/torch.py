@@ -49,10 +49,10 @@ class TorchAdapter(Adapter):
             return None
         if layout is torch.sparse_coo:
             whole = value.detach().coalesce()
-            at, made = (whole.indices(),), partial(torch.sparse_coo_tensor, is_coalesced=True, check_invariants=True)
+            at, made = [whole.indices()], partial(torch.sparse_coo_tensor, is_coalesced=True, check_invariants=True)
         else:
             whole, by_row = value.detach(), layout in {torch.sparse_csr, torch.sparse_bsr}
-            at = (whole.crow_indices(), whole.col_indices()) if by_row else (whole.ccol_indices(), whole.row_indices())
+            at = [whole.crow_indices(), whole.col_indices()] if by_row else [whole.ccol_indices(), whole.row_indices()]
             made = partial(torch.sparse_compressed_tensor, layout=layout, check_invariants=True)
         return whole.values(), lambda values: made(*at, values, size=whole.shape)
 
