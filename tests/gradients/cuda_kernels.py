@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -130,6 +131,7 @@ def compiled(torch: Any, device: str) -> GradReport:
 def main() -> int:
     import torch
 
+    warnings.simplefilter("ignore")  # torch says at length which kernels it does not take
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     said = torch.cuda.get_device_name(0) if device != "cpu" else "no CUDA device; the CPU instead"
     print(f"torch {torch.__version__} on {said}")

@@ -106,7 +106,7 @@ class TestRefusals:
         torch = framework("torch")
         for x, told in (
             (torch.empty(3, device="meta"), "without numbers"),
-            (torch.eye(3).to_sparse(), "not dense .sparse_coo"),
+            (torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "not dense .nested"),
         ):
             with pytest.raises(UsageError, match=f"x: expected a dense tensor .*{told}"):
                 open_problem(lambda x: 2 * x, (x,))

@@ -36,7 +36,7 @@ def test_a_product_of_sparse_matrices_gives_a_sparse_one() -> None:
 def test_a_wrong_gradient_of_stored_values_fails() -> None:
     torch = framework("torch")
 
-    class Scaled(torch.autograd.Function):  # type: ignore[misc]
+    class Scaled(torch.autograd.Function):  # type: ignore[misc,name-defined,unused-ignore]
         @staticmethod
         def forward(_ctx: Any, x: Any) -> Any:
             return x.to_dense() * 2
@@ -61,7 +61,7 @@ def test_autocast_is_judged_by_the_precision_it_casts_to(dtype: str) -> None:
 def test_a_function_that_breaks_under_autocast_fails_there_alone() -> None:
     torch = framework("torch")
 
-    class Linear(torch.autograd.Function):  # type: ignore[misc]
+    class Linear(torch.autograd.Function):  # type: ignore[misc,name-defined,unused-ignore]
         @staticmethod
         def forward(ctx: Any, x: Any, w: Any) -> Any:
             out = x @ w
