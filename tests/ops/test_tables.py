@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib import resources
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from conftest import framework
 from karat.ops.catalogue import Operator, Sample, load
-from karat.ops.script import written_out
+from karat.ops.script import Fault, scripts, written_out
 from karat.ops.tables import read
 from karat.tensors.arrays import jax_x64
 
@@ -129,3 +130,13 @@ def test_the_inputs_of_a_sample_can_be_written_out(name: str, start: str) -> Non
     with jax_x64():
         exec(f"{start}\n{written_out(catalogue, sample)}", bound)  # noqa: S102 - as a script has it
     assert [np.asarray(one).tolist() for one in bound["inputs"]] == [np.asarray(one).tolist() for one in sample.inputs]
+
+
+@pytest.mark.slow
+def test_a_script_shows_a_fault_of_an_operator_whose_gradient_has_none() -> None:
+    framework("paddle")
+    sample = next(iter(load("paddle")["paddle.nn.functional.group_norm"].samples(0)))
+    fault = Fault(column="reverse", sample=sample.description, input=(0,), output=(), element=(1, 1, 1), reason="off")
+    script = next(scripts("paddle", sample, fault))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.partition(":")[0] in {"right", "wrong"}, done.stderr

@@ -76,7 +76,7 @@ def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
     written = written_out(framework, sample) if sample.source else None
     for setting in filter(None, (written, sample.rebuild)):
         for at in dict.fromkeys((fault.element, None)) if fault.input else ():
-            step = "W(x)" if at is None else say.step.format(at=", ".join(map(str, at)) or "()")
+            step = say.step.format(at=", ".join(map(str, at))) if at else "W(x)"
             moved = "G(x + t * step)" if fault.law == "non-contiguous" else "x + t * step"
             x, number = f"x = inputs{_index(fault.input)}; step = {step}", list(_pairs(sample)).index(fault.input[0])
             yield _script(say, setting, fault, (x, _one(fault, moved)), number)
@@ -117,6 +117,9 @@ def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], 
     x, arguments = moving
     letters = {"reverse": "R", "forward": "F"}
     modes = {"F": say.forward, "R": say.reverse if set(fault.modes) == {"reverse"} else say.composed}
+    if len(fault.modes) == 1:
+        # Paddle refuses to record the backward of an operator whose gradient has none.
+        modes["R"] = modes["R"].replace(", create_graph=True", "")
     names = [f"{letter} = {modes[letter]}" for letter in sorted({letters[mode] for mode in fault.modes})]
     if say.start == "import numpy as np":
         # A backward that a person wrote: it is asked for the gradient of the very input.
