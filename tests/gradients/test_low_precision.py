@@ -216,6 +216,14 @@ def test_an_error_above_the_smallest_that_can_be_seen_is_seen() -> None:
             assert verdicts(low(wrong, (x,), dtype)) == {"FAIL"}
 
 
+def test_rows_without_a_gradient_are_no_control() -> None:
+    """Of the rows of a table few are looked up; one that is not has nothing to be wrong in."""
+    torch = framework("torch")
+    ids, table = torch.tensor([1, 3, 1]), torch.rand(18, 32, dtype=torch.bfloat16)
+    report = gradcheck(lambda w: torch.nn.functional.embedding(ids, w), table, dtypes=("bfloat16",))
+    assert report.verdict is GradVerdict.PASS, str(report)
+
+
 def test_each_output_is_compared_by_itself() -> None:
     torch = framework("torch")
     rng = np.random.default_rng(0)

@@ -304,7 +304,8 @@ def low_controls(
 
     if low.ndim >= 3 and low.shape[-1] >= _LEAST_LINE:
         # Neither the largest, nor one of those that cancellation has left little of.
-        row = int(np.argsort(rms(rms(double).reshape(-1, low.shape[-1]).T))[-(low[0, ..., 0].size // 4 + 1)])
+        sizes = rms(rms(double).reshape(-1, low.shape[-1]).T)
+        row = int(np.argsort(sizes)[-(np.count_nonzero(sizes) // 4 + 1)])
 
         def one_row(factor: float) -> Array:
             changed = low.copy()
