@@ -12,7 +12,6 @@ from conftest import framework
 from karat.findings import UsageError
 
 X = np.random.default_rng(3).standard_normal((3, 4))
-SQUARE = np.random.default_rng(4).standard_normal((4, 4)) + 3 * np.eye(4)
 
 
 def failed(report: Any) -> set[tuple[str, int]]:
@@ -99,25 +98,6 @@ def test_modes_are_composed_for_jax() -> None:
     report = karat.gradcheck(jax.numpy.tanh, (jax.numpy.asarray(X),), level="deep")
     assert report, str(report)
     assert {one.mode for one in report.comparisons} >= {"forward-over-forward", "reverse-over-forward"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["det", "householder_product", "layer_norm"])
-def test_torch_composes_forward_mode_wrongly(op: str) -> None:
-    """pytorch#196696, #196698, #196700, in torch 2.13.0; torch's own checks pass with every switch."""
-    torch = framework("torch")
-    ops = {
-        "det": (torch.linalg.det, (torch.tensor(SQUARE),)),
-        "householder_product": (torch.linalg.householder_product, (torch.tensor(X.T.copy()), torch.tensor(X[0, :3]))),
-        "layer_norm": (lambda x: torch.nn.functional.layer_norm(x, (4,)), (torch.tensor(X),)),
-    }
-    function, inputs = ops[op]
-    if torch.__version__.split("+")[0] != "2.13.0":
-        pytest.skip("the fault may have been mended")
-    assert karat.gradcheck(function, inputs)
-    assert {("forward-over-forward", 2), ("reverse-over-forward", 2)} <= failed(
-        karat.gradcheck(function, inputs, level="deep")
-    )
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ import numpy as np
 from karat.findings import UsageError, suggest
 from karat.gradients import diagnosis, draws, low_precision, roundoff
 from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
-from karat.gradients.composed import HIGHEST, Derivative, available, gradient_of, tangent_of
+from karat.gradients.deep import boundary
+from karat.gradients.deep.composed import HIGHEST, Derivative, available, function_of, gradient_of, tangent_of
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import LAWS, NAMES, ON_REQUEST, check_properties, wanted_laws
@@ -158,6 +159,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         if grads is not None:
             check.rest += _compare_with_author(FlatProblem(problem), check.plan, grads)
         check.orders(order, deep=level == "deep")
+        if check.derivatives:
+            check.boundary()
         check.low(dtypes)
         check.laws(properties, deep=level == "deep", in_place=in_place, others=others, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
@@ -188,6 +191,8 @@ class _Check:
     properties: list[Property] = field(default_factory=list)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    derivatives: list[Derivative] = field(default_factory=list)  # at level deep: those that are right so far
+    visited: tuple[str, ...] = ()  # points of the check's own choice
     undifferentiable: frozenset[int] = frozenset()
     kernel: KernelProblem | None = None  # the problem with its reference, where it knows no double precision
     verified: list[Pair] = field(default_factory=list)  # what lower precisions are held against
@@ -264,10 +269,10 @@ class _Check:
         if "reverse" in failed and highest > 1:
             self.notes.append("higher orders were not checked: the first order is wrong")
             return
-        first = Derivative(
-            self.problem, self.plan, {"reverse": "reverse", "forward": "forward"}, len(self.problem.inputs)
-        )
-        made = first
+        plan = replace(self.plan, forward=self.plan.forward and "forward" not in failed)
+        made = first = function_of(self.problem, plan)
+        ready = available(first)[0] if deep else None
+        self.derivatives = [] if ready is None else [ready.checked(self.pairs)]
         for n in range(2, highest + 1):
             try:
                 made = gradient_of(made, forward=deep and n == 2)
@@ -276,7 +281,7 @@ class _Check:
                 break
             if not self._derivative(made, asked=n <= order):
                 break
-        if deep and "forward" not in failed:
+        if deep and plan.forward:
             try:
                 made = tangent_of(first)
             except Exception as error:  # noqa: BLE001 - as above
@@ -323,7 +328,20 @@ class _Check:
         kept = [one for one in compared if asked or one.counts or one.verdict is GradVerdict.FAIL]
         self.rest += kept
         self.notes += [f"not judged: {gradient_name(one)}: {one.reason}" for one in compared if one not in kept]
-        return not any(one.verdict is GradVerdict.FAIL for one in compared)
+        right = not any(one.verdict is GradVerdict.FAIL for one in compared)
+        self.derivatives += [made.checked(alive)] if right and order == 2 else []
+        return right
+
+    def boundary(self) -> None:
+        """Points that the check chooses itself: only what is wrong there is reported."""
+        asked: dict[str, bool] = {}
+        for where, made, wrong in boundary.visit(self.derivatives):
+            asked[where] = asked.get(where, False) or wrong is not None
+            if wrong:
+                self._diagnose(made.problem, made.plan, wrong)
+                told = [one.comparison for one in wrong]
+                self.rest += [msgspec.structs.replace(one, mode=made.modes[one.mode]) for one in told]
+        self.visited = tuple(where for where, answered in asked.items() if answered)
 
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
@@ -362,9 +380,9 @@ class _Check:
         found = []
         for one in (*(one.comparison for one in self.pairs), *self.rest):
             order = "" if one.order == 1 else f" of order {one.order}"
-            found.append(f"{one.mode} mode{order} in {one.dtype}")
+            found += [] if one.at else [f"{one.mode} mode{order} in {one.dtype}"]
         found += [count(len(self.properties), "law")] if self.properties else []
-        return tuple(dict.fromkeys(found))
+        return (*dict.fromkeys(found), *self.visited)
 
     @property
     def unasked(self) -> list[str]:

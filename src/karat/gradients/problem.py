@@ -142,8 +142,10 @@ class FlatProblem:
 
     def jvp(self, index: int, tangent: Vector) -> list[Vector]:
         """J·u at the point, along one input."""
-        tangents = [np.zeros_like(one) for one in self.point]
-        tangents[index] = tangent
+        return self.pushed([tangent if n == index else np.zeros_like(one) for n, one in enumerate(self.point)])
+
+    def pushed(self, tangents: Sequence[Vector]) -> list[Vector]:
+        """J·u at the point, along all inputs at once."""
         found = self.problem.jvp(self._shaped(self.point), self._shaped(tangents))
         return [_checked(one, slot) for one, slot in zip(found, self.outputs, strict=True)]
 

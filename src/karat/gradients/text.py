@@ -92,7 +92,8 @@ def _word(one: GradComparison) -> str:
 def _remarks(one: GradComparison) -> Iterator[str]:
     """What a row cannot say: the reason, and what weakens it."""
     passed = one.verdict is GradVerdict.PASS
-    remarks = [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
+    remarks = [f"at {one.at}"] if one.at else []
+    remarks += [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
     if one.strength == "weak":
         remarks.append("weak: compared only with the author's own gradients")
     if one.unjudged and one.verdict.holds:

@@ -17,7 +17,7 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.problem import Array, Arrays, Gradients, TensorSlot, Unsupported
 
 
-class _Derived(FrameworkProblem):
+class Derived(FrameworkProblem):
     """What one derivative has in common with another: more goes in."""
 
     def __init__(self, first: FrameworkProblem, word: str, slots: Sequence[TensorSlot], given: Gradients) -> None:
@@ -34,7 +34,7 @@ class _Derived(FrameworkProblem):
         self.own: int = getattr(first, "own", len(first.inputs))
 
 
-class GradientProblem(_Derived):
+class GradientProblem(Derived):
     """The gradient of another problem; its outputs are named `grad(x)`, `grad2(x)`, … Outputs without a cotangent have no part in it."""
 
     def __init__(self, first: FrameworkProblem, cotangents: Gradients) -> None:
@@ -61,7 +61,7 @@ class GradientProblem(_Derived):
         return tuple(np.conj(one) for one in super().forward_complex(at))
 
 
-class TangentProblem(_Derived):
+class TangentProblem(Derived):
     """The tangents of another problem, by forward mode; its outputs are named `tangent(out)`."""
 
     def __init__(self, first: FrameworkProblem, tangents: Arrays) -> None:

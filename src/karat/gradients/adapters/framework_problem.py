@@ -299,6 +299,16 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     return problem
 
 
+def with_leaves(problem: FrameworkProblem, values: Sequence[Any]) -> FrameworkProblem:
+    """The same function at other tensors, of other shapes maybe."""
+    call = problem.call
+    leaves = [Leaf(leaf.name, value) for leaf, value in zip(call.leaves, values, strict=True)]
+    other = BoundCall(call.fn, call.form, leaves, call.chosen, call.adapter, holds=call.holds)
+    made = FrameworkProblem(op=problem.op, call=other, adapter=call.adapter, backward=problem.backward)
+    _look(made, None)
+    return made
+
+
 def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None:
     """The first runs: what goes in and out, and whether it can be done in double precision."""
     adapter, call = problem.adapter, problem.call

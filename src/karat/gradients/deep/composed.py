@@ -17,12 +17,13 @@ note says what could not be looked at. Where `order=` asks for it, it is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karat.gradients.adapters.derived import gradient_problem, tangent_problem
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
+from karat.gradients.examine import Pair
 from karat.gradients.problem import error_line, shaped, size
 from karat.gradients.report import Mode
 
@@ -37,6 +38,11 @@ class Derivative:
     plan: CheckPlan
     modes: Mapping[str, Mode]  # what reverse and forward mode are called here; without those that it does not have
     own: int  # how many of its inputs are the function's own
+    # Inputs and outputs between which it is not zero where it was checked; None where it was not.
+    moves: frozenset[tuple[int, int]] | None = None
+
+    def checked(self, pairs: Sequence[Pair]) -> Derivative:
+        return replace(self, moves=frozenset((one.input, one.output) for one in pairs if not one.zero))
 
     def missing(self) -> Iterator[str]:
         """What it cannot be asked for, and why."""
@@ -53,6 +59,11 @@ class Derivative:
                 except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
                     yield f"{self.modes[mode]} mode of order {plan.order} was not looked at: {error_line(error)}"
                     yield mode
+
+
+def function_of(problem: FrameworkProblem, plan: CheckPlan) -> Derivative:
+    modes: dict[str, Mode] = {"reverse": "reverse", "forward": "forward"} if plan.forward else {"reverse": "reverse"}
+    return Derivative(problem, plan, modes, len(problem.inputs))
 
 
 def gradient_of(first: Derivative, *, forward: bool) -> Derivative:
@@ -94,3 +105,16 @@ def available(wanted: Derivative) -> tuple[Derivative | None, list[str]]:
     notes = [one for one in found if one not in wanted.modes]
     plan = replace(wanted.plan, forward="forward" in modes)
     return (replace(wanted, plan=plan, modes=modes) if modes else None), notes
+
+
+def family(problem: FrameworkProblem, plan: CheckPlan) -> Iterator[Derivative]:
+    """The function and its derivatives of second order, as far as there are any."""
+    first = function_of(problem, plan)
+    makers: tuple[Callable[[], Derivative], ...] = (lambda: gradient_of(first, forward=True), lambda: tangent_of(first))
+    for make in (lambda: first, *makers[: 2 if plan.forward else 1]):
+        try:
+            made, _ = available(make())
+        except Exception:  # noqa: BLE001, S112 - frameworks refuse in many ways
+            continue
+        if made is not None:
+            yield made

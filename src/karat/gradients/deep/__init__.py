@@ -1,0 +1,1 @@
+"""`level="deep"`: derivatives of derivatives, and points where hand-written rules go wrong."""
