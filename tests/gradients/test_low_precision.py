@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -369,3 +370,27 @@ def test_one_precision_may_come_alone() -> None:
     x = framework("torch").ones(3)
     report = gradcheck(framework("torch").sin, (x,), dtypes="bfloat16")
     assert "bfloat16" in {one.dtype for one in report.comparisons}
+
+
+def test_what_a_backward_saves_is_rounded_too() -> None:
+    """Each strays in float32 by up to a thousandth, because what is saved stands in an exponent, or cancels."""
+    torch = framework("torch")
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 30, generator=random, dtype=torch.float64)
+    logs = (5 * torch.randn(40, 2, 12, generator=random, dtype=torch.float64)).log_softmax(-1)
+    targets, lengths = torch.randint(1, 12, (2, 15), generator=random), (40, 38)
+    ctc = partial(torch.nn.functional.ctc_loss, targets=targets, input_lengths=lengths, target_lengths=(15, 12))
+    for fn, at in ((lambda x: torch.logcumsumexp(x * 9, 1), x), (ctc, logs), (lambda x: x.cumsum(1).exp().log(), x)):
+        report = gradcheck(fn, (at,), dtypes=("float32",), properties=(), modes=("reverse",))
+        assert not [one for one in report.comparisons if one.dtype == "float32" and one.verdict is GradVerdict.FAIL]
+
+
+def test_where_nothing_but_rounding_is_left_nothing_is_judged() -> None:
+    """Two elements, normalised, are 1 and -1 whatever they were."""
+    torch = framework("torch")
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pairs = partial(torch.nn.functional.layer_norm, normalized_shape=(2,), eps=1e-9)
+    report = gradcheck(pairs, (x,), dtypes=("float32",), properties=(), modes=("reverse",))
+    assert "float32" not in {one.dtype for one in report.comparisons}, str(report)
+    assert any(note.startswith("not judged in float32") for note in report.notes), str(report)
+    assert gradcheck(torch.floor, (x + 0.5,), dtypes=("float32",), properties=())

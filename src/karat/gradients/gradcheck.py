@@ -47,7 +47,7 @@ from karat.gradients.report import (
     ordinal,
 )
 from karat.gradients.session import Focus, GradChecked, notify, requested_replay
-from karat.report.words import count
+from karat.report.words import count, few
 
 _MODES: tuple[Mode, ...] = ("reverse", "forward")
 _LEVELS: tuple[Level, ...] = ("quick", "default", "deep")
@@ -358,7 +358,13 @@ class _Check:
             return
         pairs = {(one.comparison.input, one.comparison.output): one for one in self.verified}
         for name in names:
-            for comparison, cotangent in low_precision.compare_precision(problem, self.plan, name, self.verified):
+            compared = low_precision.compare_precision(problem, self.plan, name, self.verified)
+            judged = {(one.input, one.output) for one, _ in compared}
+            alive = (key for key, one in pairs.items() if not one.zero and one.gradient is not None)
+            lost = [" → ".join(key) for key in alive if key not in judged]
+            if lost and roundoff.coarseness(name) > roundoff.coarseness(problem.computes):
+                self.notes.append(f"not judged in {name}, where nothing but rounding is left of it: {few(lost, 4)}")
+            for comparison, cotangent in compared:
                 self.rest.append(comparison)
                 if comparison.verdict is GradVerdict.FAIL and len(self.diagnoses) < diagnosis.MOST:
                     pair = replace(pairs[comparison.input, comparison.output], comparison=comparison)

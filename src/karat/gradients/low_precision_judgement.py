@@ -90,7 +90,7 @@ def rounded(array: Array, dtype: str) -> Array:
 
 
 _SIGMAS = 6.0
-_STRAY = 4.0  # how many times further than a plain implementation a right one may stray
+_STRAY = 5.0  # how many times further than a plain implementation a right one may stray
 _LEAST_LINE = 16  # shorter lines are left to the other two looks: a mean over few elements knows no more than they do
 
 
