@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import karat
+from conftest import framework
 from karat.gradients.report import GradComparison, GradVerdict
 
 
@@ -96,6 +97,37 @@ def test_a_gradient_that_is_rightly_zero_everywhere_passes_with_a_note(point: An
     # The same check fails where the gradient is not zero.
     assert _check(np.floor, np.ones_like, point).verdict is GradVerdict.FAIL
     assert _check(np.floor, lambda x: np.full_like(x, 1e-5), point).verdict is GradVerdict.FAIL
+
+
+def test_what_is_flat_is_flat_in_every_precision_and_order() -> None:
+    torch = framework("torch")
+    x = torch.linspace(-3, 3, 20)
+    found = karat.gradcheck(torch.floor, (x,), order=2, dtypes=("float32", "bfloat16"))
+    assert found.verdict is GradVerdict.PASS, str(found)
+    # A gradient that is all rounding obeys every law: the norm of one element is 1.
+    found = karat.gradcheck(lambda x: torch.nn.functional.normalize(x, dim=1), (x.view(20, 1),), order=2)
+    assert found.verdict in {GradVerdict.PASS, GradVerdict.INACCURATE}, str(found)
+
+    class Through(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(_ctx: Any, x: Any) -> Any:
+            return x.floor()
+
+        @staticmethod
+        def backward(_ctx: Any, v: Any) -> Any:
+            return v if v.dtype is torch.bfloat16 else 0 * v
+
+    found = karat.gradcheck(Through.apply, (x,), dtypes=("bfloat16",), modes=("reverse",))
+    assert found.verdict is GradVerdict.FAIL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_that_cross_thousands_of_neighbours(seed: int) -> None:
+    torch = framework("torch")
+    x = torch.tensor(np.random.default_rng(seed).permutation(8000).astype(float))
+    found = karat.gradcheck(lambda x: x.sort().values, (x,), seed=seed, properties=())
+    assert found.verdict is GradVerdict.PASS, found.reason
 
 
 def test_what_is_zero_at_the_point_alone_is_checked_nearby_too() -> None:

@@ -201,7 +201,7 @@ class TestBounds:
         # The bound is the one that was stated: the gate asks who allowed it.
         assert all((one.measured or 0) > 0 == one.bound for one in found.properties)
         assert all("another order" in one.detail for one in found.properties)
-        assert "info  deterministic-backward" in str(found)
+        assert "info  deterministic-backward" in found.details()
         strict = karat.gradcheck(Sum.apply, (x,), properties=laws, strict=True)
         assert strict.verdict is GradVerdict.FAIL
 

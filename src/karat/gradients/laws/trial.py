@@ -127,7 +127,10 @@ class Trial:
     def bound(self, index: int, compared: TwoWays) -> float:
         """How far two ways of computing this gradient may be apart."""
         expected = compared.expected[index]
-        floor = 2.0 * self.noise[index]
+        # What would move the outputs by less than their last place is nothing: the gradient of a constant is all rounding.
+        point = largest(self.problem.point[index])
+        whole = max(largest(v) * largest(out) for v, out in zip(self.cotangents, self.outputs, strict=True))
+        floor = 2.0 * self.noise[index] + (4 * self.eps * whole / point if point else 0.0)
         if self._tolerance is not None:
             return floor if expected is None else floor + self._tolerance(expected)
         sizes = [largest(one[index]) for one in (compared.expected, *compared.sizes)]
