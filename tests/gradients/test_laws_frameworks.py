@@ -55,7 +55,7 @@ def test_paddle_s_tensors_of_many_axes_obey_every_law(rank: int) -> None:
     assert not broken(tried(paddle.tanh, (x,)))
 
 
-def test_a_backward_that_raises_for_a_frozen_input_says_so() -> None:
+def test_a_layer_of_paddle_may_give_all_gradients_as_paddle_asks_where_no_input_is_frozen() -> None:
     paddle: Any = framework("paddle")
 
     class Product(paddle.autograd.PyLayer):  # type: ignore[misc]
@@ -70,9 +70,9 @@ def test_a_backward_that_raises_for_a_frozen_input_says_so() -> None:
             return v * y, v * x
 
     x = paddle.to_tensor([1.0, 2.0], dtype="float64")
-    (found,) = [one for one in tried(Product.apply, (x, x + 1)) if one.name == "subset"]
-    assert found.verdict is GradVerdict.FAIL
-    assert "where one input alone wants a gradient" in found.detail
+    found = tried(Product.apply, (x, x + 1))
+    assert not broken(found)
+    assert "subset" not in {one.name for one in found}
 
 
 def test_paddle_s_own_kernels_are_not_asked_for_one_input_alone() -> None:

@@ -86,7 +86,7 @@ def slopes_from_values(
     right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder, *, unit: float
 ) -> Slopes:
     """The slopes that values on both sides of a point say, for steps that halve."""
-    typical: tuple[float, float] | None = None
+    typical: tuple[float, ...] | None = None
 
     def slopes(base: Vector, noise: Vector, *sides: Vector) -> tuple[Vector, ...]:
         nonlocal typical
@@ -101,8 +101,12 @@ def slopes_from_values(
         jump, doubt = extrapolated(even, _EVEN)
         doubt = doubt + 4 * floor
         kink = kinked(jump, doubt, value, even[0])
-        typical = typical or (_pooled(spread), _pooled(floor))
-        error = 4 * spread + 4 * typical[0] + floor + np.where(kink, 0.0, np.abs(jump))
+        size = np.abs(value)
+        typical = typical or (_pooled(spread), _pooled(floor), roundoff.typical_size(value), _pooled(spread / size))
+        # Elements of another scale disagree by another amount, of which only the share is typical.
+        other = (size > 0) & (size < typical[2] * roundoff.OTHER_SCALE)
+        pooled = np.where(other, np.minimum(typical[3] * size, typical[0]), typical[0])
+        error = 4 * spread + 4 * pooled + floor + np.where(kink, 0.0, np.abs(jump))
         # Values that move ever faster as the step shrinks: a pole is nearer than the steps are long.
         late, early = np.abs(central[-1] - central[-2]), np.abs(central[-2] - central[-3])
         diverges = late > early + 4 * floor + _SLIGHT * np.abs(value)

@@ -187,7 +187,12 @@ class PaddleAdapter(Adapter):
 
         def pullback(cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
             # Outputs without a graph have no part in it.
-            return _gradients(outputs, [*asked, *leads], cotangents, create_graph=False)[: len(asked)]
+            try:
+                return _gradients(outputs, [*asked, *leads], cotangents, create_graph=False)[: len(asked)]
+            except ValueError as error:
+                if "should return None" in str(error):
+                    raise Unsupported("paddle asks a PyLayer for no gradient of a frozen input") from error
+                raise
 
         return Linearised(tuple(out.detach() for out in outputs), pullback, tuple(outputs))
 
