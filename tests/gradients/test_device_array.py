@@ -47,7 +47,7 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "counted": np.count_nonzero,
     "where it is largest": lambda a: np.argmax(np.where(np.isfinite(a), a, 0.0)),
     "zeros": lambda a: np.zeros_like(a, np.bool_),
-    "full": lambda a: np.full_like(a, np.inf),
+    "ones": np.ones_like,
     "joined": lambda a: np.concatenate([a, np.ones(3), a]),
     "equal": lambda a: (np.array_equal(a, a), np.array_equal(a, a.copy(), equal_nan=True), np.array_equal(a, a[:3])),
     "a dot product": lambda a: np.dot(a[:2], a[:2]),

@@ -7,9 +7,8 @@ counterpart below is done by numpy on the host: slower, never wrong. What comes 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -18,21 +17,14 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 LARGE = 2**16  # from so many elements on a tensor stays on its device
 
-_REDUCED = {"sum", "mean", "any", "all", "argmax", "argmin", "max", "min", "amax", "amin", "median", "count_nonzero"}
-# numpy's ufuncs that torch has under another name; `equal` and the like are something else there.
-_OTHER_NAMES = {
-    "equal": "eq",
-    "not_equal": "ne",
-    "invert": "bitwise_not",
-    "rint": "round",
-    "conjugate": "conj_physical",
-}
-_TO_FLOATS = {"divide", "sqrt", "exp", "log", "log2", "tanh"}
-_SAME_NAMES = {
+# numpy's ufuncs that torch has, by its name for them; `equal` and the like are something else there.
+_UFUNCS = {"equal": "eq", "not_equal": "ne", "invert": "bitwise_not", "rint": "round", "conjugate": "conj_physical"}
+_SAME_NAME = {
     *("add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "log", "log2", "tanh"),
     *("isfinite", "isnan", "isinf", "less", "less_equal", "greater", "greater_equal", "frexp", "hypot", "copysign"),
     *("maximum", "minimum", "sign", "power", "logical_and", "bitwise_and", "bitwise_or", "bitwise_xor"),
 }
+_TO_FLOATS = {"divide", "sqrt", "exp", "log", "log2", "tanh"}
 
 
 @cache
@@ -74,7 +66,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
         out = more.pop("out", (None,))[0]
-        work = _UFUNCS.get(ufunc.__name__) if method == "__call__" and not more else None
+        work = _ufunc(ufunc.__name__) if method == "__call__" and not more else None
         if work is None:
             found = getattr(ufunc, method)(*map(_on_host, inputs), **{key: _on_host(one) for key, one in more.items()})
         else:
@@ -82,7 +74,8 @@ class DeviceArray(NDArrayOperatorsMixin):
             if any(isinstance(one, float) for one in given) or ufunc.__name__ in _TO_FLOATS:
                 # torch would make float32 of bools and integers.
                 given = [_widened(one) for one in given]
-            found = _wrapped(work(*given))
+            made = work(*given)
+            found = tuple(map(DeviceArray, made)) if isinstance(made, tuple) else DeviceArray(made)
         if out is None:
             return found
         out[...] = _on_host(found) if isinstance(out, np.ndarray) else found
@@ -97,22 +90,22 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def beside(self, array: Any) -> Any:
         """A numpy array as a tensor on this one's device."""
-        torch = _torch()
-        # Not writable: torch warns, though it only reads.
+        # Of what is not writable torch warns, though it only reads.
         whole = array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
-        return torch.from_numpy(whole).to(self.tensor.device)
+        return _torch().from_numpy(whole).to(self.tensor.device)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        work = _FUNCTIONS.get(func)
-        if work is not None:
-            found = work(*args, **kwargs)
-            if found is not NotImplemented:
-                return found
-        return func(*map(_on_host, args), **{key: _on_host(one) for key, one in kwargs.items()})
+        found = _FUNCTIONS[func](*args, **kwargs) if func in _FUNCTIONS else NotImplemented
+        return (
+            found
+            if found is not NotImplemented
+            else func(*map(_on_host, args), **{key: _on_host(one) for key, one in kwargs.items()})
+        )
 
     def __getattr__(self, name: str) -> Any:
-        if name in _REDUCED:
-            return lambda *args, **more: getattr(np, name)(self, *args, **more)
+        function: Any = getattr(np, name, None)
+        if function in _FUNCTIONS:  # sum, any, argmax, …
+            return lambda *args, **more: function(self, *args, **more)
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
@@ -176,9 +169,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         self.tensor[self._key(key)] = self._given(value)
 
     def _key(self, key: Any) -> Any:
-        if isinstance(key, tuple):
-            return tuple(map(self._key, key))
-        return self._given(key)
+        return tuple(map(self._key, key)) if isinstance(key, tuple) else self._given(key)
 
 
 def _dtype(dtype: Any) -> Any:
@@ -189,10 +180,6 @@ def _tensor(value: Any) -> Any:
     if isinstance(value, DeviceArray):
         return value.tensor
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _scalar(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy()[()]
 
 
 def _on_host(value: Any) -> Any:
@@ -206,32 +193,17 @@ def _widened(value: Any) -> Any:
     return value.to(_torch().float64) if narrow else value
 
 
-def _wrapped(found: Any) -> Any:
-    return tuple(map(DeviceArray, found)) if isinstance(found, tuple) else DeviceArray(found)
+@cache
+def _ufunc(name: str) -> Callable[..., Any] | None:
+    found: Any = getattr(_torch(), _UFUNCS.get(name, name)) if name in _UFUNCS or name in _SAME_NAME else None
+    limits = {"maximum": "min", "minimum": "max"}
 
-
-def _bound(clamped: str, whole: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """`maximum` or `minimum`, which torch has for tensors alone."""
-
-    def work(one: Any, other: Any) -> Any:
+    def bound(one: Any, other: Any) -> Any:
         tensor, limit = (one, other) if hasattr(one, "clamp") else (other, one)
-        return whole(tensor, limit) if hasattr(limit, "clamp") else tensor.clamp(**{clamped: limit})
+        # Of two tensors, or of one and a number, which torch has another word for.
+        return found(one, other) if hasattr(limit, "clamp") else tensor.clamp(**{limits[name]: limit})
 
-    return work
-
-
-class _Ufuncs(dict[str, Callable[..., Any]]):
-    """torch's function for a ufunc, looked up when it is first wanted."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        if name not in self and (name in _SAME_NAMES or name in _OTHER_NAMES):
-            self[name] = getattr(_torch(), _OTHER_NAMES.get(name, name))
-            if name in {"maximum", "minimum"}:
-                self[name] = _bound("min" if name == "maximum" else "max", self[name])
-        return super().get(name, default)
-
-
-_UFUNCS = _Ufuncs()
+    return bound if name in limits else found
 
 
 def _where(condition: Any, one: Any, other: Any) -> Any:
@@ -249,35 +221,18 @@ def _reduced(name: str) -> Callable[..., Any]:
     def work(array: Any, *axes: Any, initial: Any = None, where: Any = None, **more: Any) -> Any:
         if axes or more or not isinstance(array, DeviceArray):
             return NotImplemented
-        tensor = array.tensor
-        if where is not None:
-            array = _where(where, array, initial)
-            tensor = array.tensor
+        tensor = array.tensor if where is None else _where(where, array, initial).tensor
         if name == "mean" and not tensor.is_floating_point():
             tensor = tensor.to(_torch().float64)
-        found = _scalar(getattr(tensor, name)())
+        found = getattr(tensor, name)().numpy(force=True)[()]
         return found if initial is None or name not in {"max", "min"} else getattr(np, f"{name}imum")(found, initial)
 
     return work
 
 
-def _filled(value: Any) -> Callable[..., Any]:
-    def work(array: DeviceArray, fill: Any = value, *, dtype: Any = None) -> Any:
-        fill, dtype = (value, fill) if value is not None and fill is not value else (fill, dtype)
-        wide = array.tensor.dtype if dtype is None else _dtype(dtype)
-        return DeviceArray(_torch().full_like(array.tensor, _tensor(fill), dtype=wide))
-
-    return work
-
-
-def _joined(name: str) -> Callable[..., Any]:
-    def work(arrays: Any, *axes: Any, **more: Any) -> Any:
-        parts = list(arrays)
-        like = next(one for one in parts if isinstance(one, DeviceArray))
-        tensors = [one.tensor if isinstance(one, DeviceArray) else like.beside(np.asarray(one)) for one in parts]
-        return DeviceArray(getattr(_torch(), name)(tensors, *axes)) if not more else NotImplemented
-
-    return work
+def _filled(name: str, array: DeviceArray, dtype: Any = None) -> Any:
+    wide = array.tensor.dtype if dtype is None else _dtype(dtype)
+    return DeviceArray(getattr(_torch(), name)(array.tensor, dtype=wide))
 
 
 def _same(one: Any, other: Any, equal_nan: bool = False) -> Any:  # noqa: FBT001, FBT002 - numpy's
@@ -287,27 +242,16 @@ def _same(one: Any, other: Any, equal_nan: bool = False) -> Any:  # noqa: FBT001
     return bool(np.all(same | ((one != one) & (other != other)) if equal_nan else same))  # noqa: PLR0124 - NaN
 
 
+_REDUCED = ("sum", "mean", "any", "all", "max", "min", "argmax", "argmin", "median", "count_nonzero")
 _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    **{getattr(np, name): _reduced(name) for name in _REDUCED},
     np.where: lambda *args: _where(*args) if len(args) == 3 else NotImplemented,
-    np.sum: _reduced("sum"),
-    np.mean: _reduced("mean"),
-    np.any: _reduced("any"),
-    np.all: _reduced("all"),
-    np.max: _reduced("max"),
-    np.min: _reduced("min"),
-    np.argmax: _reduced("argmax"),
-    np.argmin: _reduced("argmin"),
-    np.median: _reduced("median"),
-    np.count_nonzero: _reduced("count_nonzero"),
-    np.zeros_like: _filled(0),
-    np.ones_like: _filled(1),
-    np.full_like: _filled(None),
-    np.concatenate: _joined("concatenate"),
-    np.stack: _joined("stack"),
+    np.zeros_like: partial(_filled, "zeros_like"),
+    np.ones_like: partial(_filled, "ones_like"),
     np.array_equal: _same,
     np.clip: lambda array, low, high: DeviceArray(array.tensor.clamp(low, high)),
     np.dot: lambda one, other: np.sum(one * other),
     np.swapaxes: lambda array, one, other: DeviceArray(array.tensor.swapaxes(one, other)),
-    np.shape: operator.attrgetter("shape"),
+    np.shape: lambda array: array.shape,
     np.iscomplexobj: lambda array: array.tensor.is_complex(),
 }

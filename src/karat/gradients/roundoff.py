@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,17 +53,11 @@ def places(mask: Array) -> Any:
     return slice(None) if mask.all() else mask
 
 
-def _blocks(values: Vector) -> Iterable[Vector]:
-    if values.size < 2 * _BLOCK or on_device(values):
-        return (values,)
-    return (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
-
-
 def norm(values: Vector) -> float:
     """The Euclidean norm, without overflow."""
     with np.errstate(all="ignore"):
         # No dot product: its threads cost more than they save where many tests run at once.
-        squared = sum(float(np.sum(np.square(part))) for part in _blocks(values))
+        squared = float(np.sum(np.square(values)))
         if _SAFE < squared < 1 / _SAFE:
             return float(np.sqrt(squared))
         largest = float(np.max(np.abs(values), initial=0.0))
