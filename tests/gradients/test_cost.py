@@ -11,6 +11,7 @@ import pytest
 from factories.wrong_backwards.judging import counted
 from karat import gradcheck
 from karat.gradients.report import GradVerdict
+from karat.gradients.roundoff import in_blocks
 
 WIDTH = 10
 W = np.random.default_rng(3).standard_normal((WIDTH, WIDTH))
@@ -50,6 +51,36 @@ def test_forwards_do_not_grow_with_the_number_of_elements(name: str) -> None:
         assert gradcheck(fn, (x,), backward=backward, seed=size).require()
         calls.append(count["forward"])
     assert max(calls) <= 1.3 * calls[0] < 130, calls
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_quick_takes_less_than_half_of_the_forwards(name: str) -> None:
+    forward, backward = OPS[name]
+    x, calls = np.random.default_rng(1).standard_normal(100), []
+    for level in ("quick", "default"):
+        fn, count = counted(forward)
+        assert gradcheck(fn, (x,), backward=backward, seed=1, level=level).require()
+        calls.append(count["forward"])
+    assert 2 * calls[0] < calls[1], calls
+
+
+@pytest.mark.parametrize("size", [2**16 - 1, 2**16 + 3, 2**17 + 1])
+def test_long_vectors_are_taken_in_blocks_and_none_is_lost(size: int) -> None:
+    values = np.random.default_rng(size).standard_normal(size)
+    twice, squared = in_blocks(lambda one, other: (one + other, one * other), values, values)
+    assert np.array_equal(twice, 2 * values)
+    assert np.array_equal(squared, values * values)
+
+
+@pytest.mark.parametrize("place", [0, 2**15, 2**17])
+def test_one_wrong_element_of_any_block_is_found(place: int) -> None:
+    def backward(x: Any, _y: Any, g: Any) -> tuple[Array]:
+        made: Array = np.cos(x[0]) * g[0]
+        made[place] *= 1.001
+        return (made,)
+
+    x = np.random.default_rng(1).standard_normal(2**17 + 1)
+    assert gradcheck(np.sin, (x,), backward=backward, seed=1, level="quick").verdict is GradVerdict.FAIL
 
 
 def smooth(x: Array) -> Array:

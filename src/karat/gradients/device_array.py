@@ -34,7 +34,7 @@ def _torch() -> Any:
 
 def stays(tensor: Any) -> bool:
     """Whether it is worth its while there: numpy is as quick as torch on the host, and quicker with few numbers."""
-    return bool(tensor.device.type != "cpu" and tensor.numel() >= LARGE)
+    return bool(tensor.numel() >= LARGE and tensor.device.type != "cpu")
 
 
 def on_device(value: object) -> bool:

@@ -212,10 +212,11 @@ class BoundCall:
     random_on: str | None = None  # the device on which the function was seen to draw random numbers
     _bound: dict[str | None, tuple[Any, ...]] = field(default_factory=dict, init=False)
     _functions: dict[str | None, Callable[..., Any]] = field(default_factory=dict, init=False)
-    _in_order: tuple[LeafPlace, ...] = field(init=False)
+    _plain: bool = field(init=False)  # as nearly always: every argument is a tensor that goes in
 
     def __post_init__(self) -> None:
-        self._in_order = tuple(LeafPlace(index) for index in self.chosen)
+        as_given = all(self.leaves[index].made is None for index in self.chosen)
+        self._plain = as_given and self.form == (tuple(LeafPlace(index) for index in self.chosen), {})
 
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if dtype not in self._bound:
@@ -226,10 +227,10 @@ class BoundCall:
                 if dtype is not None and is_float(given):
                     bound[n] = self.adapter.cast(value, of_precision(dtype, given))
             self._bound[dtype] = tuple(bound)
+        if self._plain:
+            return tuple(inputs), {}
         makers = (self.leaves[index].made for index in self.chosen)
         inputs = [one if made is None else made(one) for one, made in zip(inputs, makers, strict=True)]
-        if self.form == (self._in_order, {}):  # as nearly always: every argument is a tensor that goes in
-            return tuple(inputs), {}
         leaves = [self.adapter.fresh(one) for one in self._bound[dtype]]
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)
@@ -245,9 +246,9 @@ class BoundCall:
         """Those of the results that have gradients, the same ones in every run."""
         if self.outputs is None:
             return tuple(one.value for one in found if is_float(self.adapter.dtype_of(one.value)))
-        if max(self.outputs, default=-1) >= len(found):
+        if self.outputs and self.outputs[-1] >= len(found):
             raise misuse(
-                f"expected {max(self.outputs) + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
+                f"expected {self.outputs[-1] + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
                 "return the same structure whatever the inputs are",
             )
         return tuple(found[index].value for index in self.outputs)

@@ -45,6 +45,7 @@ class FrameworkProblem:
         self.likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
         self._computes: str | None = None
         self._ran: dict[str | None, Linearised] = {}
+        self._dtypes: dict[tuple[str | None, bool], list[str]] = {}
 
     @property
     def computes(self) -> str:
@@ -60,8 +61,7 @@ class FrameworkProblem:
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         with self.adapter.scope():
-            outputs = self.run(self.natives(at, dtype), dtype)
-            return tuple(self.adapter.to_numpy(out) for out in outputs)
+            return tuple([self.adapter.to_numpy(out) for out in self.run(self.natives(at, dtype), dtype)])
 
     def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:
         """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
@@ -125,10 +125,11 @@ class FrameworkProblem:
 
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
         """Arrays as tensors of the framework, in memory of their own."""
-        precision = self.precision(dtype)
-        own = (slot.dtype for slot in self.inputs)
-        dtypes = [dtype if precision is None else calls.of_precision(precision, dtype) for dtype in own]
-        return [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self.likes, strict=True)]
+        if (found := self._dtypes.get((dtype, self.double))) is None:
+            precision, own = self.precision(dtype), [slot.dtype for slot in self.inputs]
+            found = own if precision is None else [calls.of_precision(precision, one) for one in own]
+            self._dtypes[dtype, self.double] = found
+        return [self.adapter.from_numpy(*each) for each in zip(at, found, self.likes, strict=True)]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
         self.forwards += 1
