@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.device_array import LARGE, random_bytes, random_signs
 from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size
+from karat.tensors.device_array import LARGE, random_bytes, random_signs
 
 
 def identity_of(problem: Problem, given: str | None) -> str:

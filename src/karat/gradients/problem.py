@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.findings import UsageError
-from karat.gradients.device_array import on_device, random_signs
+from karat.tensors.device_array import on_device, random_signs
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]

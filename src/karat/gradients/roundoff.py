@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.device_array import on_device, random_signs
 from karat.gradients.problem import Array, FlatProblem, Vector, vector
+from karat.tensors.device_array import on_device, random_signs
 from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:

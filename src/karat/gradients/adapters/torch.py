@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from karat.gradients import device_array
 from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised, copied, gradients_of, graph_nodes
 from karat.gradients.problem import Array, Unsupported, error_line
+from karat.tensors import device_array
 from karat.tensors.arrays import is_torch
 
 # Forward mode has one level in a process, and random numbers one state, whatever threads there are.

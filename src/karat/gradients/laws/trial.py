@@ -16,11 +16,11 @@ from functools import cached_property
 import numpy as np
 
 from karat.gradients.adapters.framework_problem import FrameworkProblem
-from karat.gradients.device_array import LARGE, random_signs
 from karat.gradients.draws import random_weights
 from karat.gradients.problem import Array, Gradients, Problem
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import INACCURATE, eps_of
+from karat.tensors.device_array import LARGE, random_signs
 
 MARGIN = 64.0
 _LOOKS = 3  # how often a deviation that is too large is looked at again

@@ -12,10 +12,10 @@ import pytest
 import karat
 from conftest import framework
 from factories.wrong_backwards.pair import MODULES, framework_of, pairs_of
-from karat.gradients import device_array
-from karat.gradients.device_array import LARGE, DeviceArray, random_signs
 from karat.gradients.draws import random_weights
 from karat.gradients.report import GradReport
+from karat.tensors import device_array
+from karat.tensors.device_array import LARGE, DeviceArray, random_signs
 
 torch: Any = framework("torch")
 NUMBERS = np.array([0.5, -3.0, np.inf, 0.0, np.nan, 7.25, -0.0, 1e-310])
