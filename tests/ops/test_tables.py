@@ -140,3 +140,11 @@ def test_a_script_shows_a_fault_of_an_operator_whose_gradient_has_none() -> None
     script = next(scripts("paddle", sample, fault))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.partition(":")[0] in {"right", "wrong"}, done.stderr
+
+
+def test_a_fault_of_a_cotangent_is_followed_along_all_inputs() -> None:
+    framework("jax")
+    sample = next(iter(load("jax")["jax.numpy.hypot"].samples(0)))
+    fault = Fault(column="orders", sample="", input=("cotangent(out)",), modes=("reverse", "reverse"), reason="off")
+    (script,) = scripts("jax", sample, fault)
+    assert "enumerate(inputs)" in script

@@ -73,14 +73,15 @@ def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
     say = _dialects().get(framework)
     if say is None or ("forward" in fault.modes and not say.forward):
         return
-    written = written_out(framework, sample) if sample.source else None
+    written, keys = written_out(framework, sample) if sample.source else None, list(_pairs(sample))
+    known = bool(fault.input) and fault.input[0] in keys  # not a cotangent: that is an input of the gradient's gradient
     for setting in filter(None, (written, sample.rebuild)):
-        for at in dict.fromkeys((fault.element, None)) if fault.input else ():
+        for at in dict.fromkeys((fault.element, None)) if known else ():
             step = say.step.format(at=", ".join(map(str, at))) if at else "W(x)"
             moved = "G(x + t * step)" if fault.law == "non-contiguous" else "x + t * step"
-            x, number = f"x = inputs{_index(fault.input)}; step = {step}", list(_pairs(sample)).index(fault.input[0])
+            x, number = f"x = inputs{_index(fault.input)}; step = {step}", keys.index(fault.input[0])
             yield _script(say, setting, fault, (x, _one(fault, moved)), number)
-        if len(fault.modes) > 1 or not fault.input:
+        if len(fault.modes) > 1 or not known:
             moved = "G(a + t * W(a))" if fault.law == "non-contiguous" else "a + t * W(a)"
             yield _script(say, setting, fault, ("", _all(sample, moved)), 0)
 
