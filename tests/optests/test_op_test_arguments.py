@@ -51,10 +51,18 @@ def test_the_static_graph_alone_is_skipped() -> None:
 def test_an_unknown_argument_is_refused_with_a_suggestion() -> None:
     class Typo(ScaleOp):
         def test_check_grad(self) -> None:
-            self.check_grad(["X"], "Out", check_prmi=True)
+            self.check_grad(["X"], "Out", propertys=[])
 
     (failure,) = run_class(Typo).failures
-    assert "found 'check_prmi'; did you mean 'check_prim'?" in failure
+    assert "found 'propertys'; did you mean 'properties'?" in failure
+
+
+def test_a_mode_of_a_later_paddle_is_no_error() -> None:
+    class Later(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", check_next_ir=True)
+
+    assert run_class(Later).evidence
 
 
 def test_integers_have_no_gradient_to_check() -> None:
