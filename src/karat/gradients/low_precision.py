@@ -127,11 +127,9 @@ def _stack(runs: Sequence[Sequence[Array]], case: LowCase, forward: ForwardBehav
 def forward_behaviour(case: LowCase) -> ForwardBehaviour:
     """How the forward responds to roundings."""
     runs, precision = forward_runs(case), case.precision
-    low, double, near, plain = runs.low, runs.double, runs.near, runs.plain
-    usable = np.isfinite(double) & np.isfinite(low)
-    lost = np.isfinite(double) & ~np.isfinite(low)
-    tiny = (double != 0) & (np.abs(double) < precision.smallest_normal)
-    low, double, near, plain = (np.where(usable, one, 0.0) for one in (low, double, near, plain))
+    known, usable = np.isfinite(runs.double), np.isfinite(runs.double) & np.isfinite(runs.low)
+    tiny = (runs.double != 0) & (np.abs(runs.double) < precision.smallest_normal)
+    low, double, near, plain = (np.where(usable, one, 0.0) for one in (runs.low, runs.double, runs.near, runs.plain))
     sizes = rms(double)
     if case.problem.outputs[case.output].complex:
         # The parts of a complex number are rounded together, and are as uncertain as the whole.
@@ -143,7 +141,7 @@ def forward_behaviour(case: LowCase) -> ForwardBehaviour:
         each=strayed,
         outputs=strayed.size,
         level=rms_size(double),
-        overflows=int(lost.any(0).sum()),
+        overflows=int((known & ~usable).any(0).sum()),
         underflows=int(tiny.any(0).sum()),
     )
 

@@ -204,7 +204,9 @@ def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
     if double.size:
         looks.append(_slope(deviation, double, limits, None))
         long = [axis for axis, length in enumerate(double.shape[1:]) if length >= _LEAST_LINE]
-        looks += [look(deviation, double, limits, axis) for axis in long for look in (_line, _slope)]
+        looks += [_line(deviation, double, limits, axis) for axis in long]
+        # The one line of a vector is the whole of it.
+        looks += [_slope(deviation, double, limits, axis) for axis in long if double.ndim > 2]
     return max(looks, key=lambda look: look.ratio)
 
 
@@ -297,23 +299,22 @@ def low_controls(
     hidden = limit[large] / size[large]
     place = int(rng.choice(large[hidden <= np.median(hidden)]))
 
-    def one_element(factor: float) -> Array:
-        changed = low.copy()
-        changed.reshape(len(low), -1)[:, place] *= factor
-        return changed
+    def spoilt(where: int, length: int) -> Callable[[float], Array]:
+        """One line of that length times a factor."""
+
+        def corrupted(factor: float) -> Array:
+            changed = low.copy()
+            changed.reshape(len(low), -1, length)[:, where] *= factor
+            return changed
+
+        return corrupted
 
     if low.ndim >= 3 and low.shape[-1] >= _LEAST_LINE:
         # Neither the largest, nor one of those that cancellation has left little of.
         sizes = rms(rms(double).reshape(-1, low.shape[-1]).T)
         row = int(np.argsort(sizes)[-(np.count_nonzero(sizes) // 4 + 1)])
-
-        def one_row(factor: float) -> Array:
-            changed = low.copy()
-            changed.reshape(len(low), -1, low.shape[-1])[:, row] *= factor
-            return changed
-
-        grow("one row x", limits.line, most_of_one, one_row)
-    grow("one element x", float(limit[place] / size[place]), most_of_one, one_element)
+        grow("one row x", limits.line, most_of_one, spoilt(row, low.shape[-1]))
+    grow("one element x", float(limit[place] / size[place]), most_of_one, spoilt(place, 1))
     if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
         turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))
         if np.abs(turned - low).max() > 4 * limits.element.max():
