@@ -311,6 +311,7 @@ def test_a_condition_on_a_dtype_that_is_known_is_decided(
         ("'avg'", "(cuda() or self.flag == 'max') and not self.other", "conditional"),
         ("None", "self.flag is not None", "checked"),
         ("pick()", "self.flag", "conditional"),
+        ("False", "self.float16", "conditional"),
         ("True\n        if cuda(): self.flag = False", "self.flag", "conditional"),
         ("False\n    def test_other(self):\n        self.flag = True", "self.flag", "conditional"),
     ],

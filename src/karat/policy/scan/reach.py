@@ -12,8 +12,8 @@ import msgspec
 
 from karat.policy.scan.facts import Decorator, Method, MethodCall
 from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Place
-from karat.policy.scan.source import dotted, negated
-from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, dtype_named, is_check, is_test
+from karat.policy.scan.source import negated, truth
+from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
 
 _MOST_SETS = 200
 
@@ -36,7 +36,7 @@ def always(needs: Iterable[frozenset[str]]) -> bool:
 
 def settled(when: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...] | None:
     """The conditions without those that are known to hold; None where one is never met."""
-    truths = {condition: _truth(_parsed(condition), known) for condition in when}
+    truths = {condition: truth(_parsed(condition), known) for condition in when}
     return None if False in truths.values() else tuple(one for one in when if truths[one] is None)
 
 
@@ -46,30 +46,6 @@ def _parsed(condition: str) -> ast.expr | None:
         return ast.parse(condition, mode="eval").body
     except SyntaxError:  # shortened, or in words
         return None
-
-
-def _truth(node: ast.expr | None, known: Mapping[str, object]) -> bool | None:
-    """Whether a condition holds; None where that is not known."""
-    match node:
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            found = _truth(inner, known)
-            return None if found is None else not found
-        case ast.BoolOp(op=op, values=values):
-            parts, decides = [_truth(one, known) for one in values], isinstance(op, ast.Or)
-            return decides if decides in parts else None if None in parts else not decides
-        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() as sign], comparators=[right]):
-            sides = _value(left, known), _value(right, known)
-            return None if ... in sides else (sides[0] == sides[1]) == isinstance(sign, ast.Eq | ast.Is)
-    value = _value(node, known)
-    return None if value is ... else bool(value)
-
-
-def _value(node: ast.expr | None, known: Mapping[str, object]) -> object:
-    """What an expression is known to be; an ellipsis where it is not."""
-    if isinstance(node, ast.Constant):
-        return dtype_named(str(node.value)) or node.value
-    name = dotted(node) if node is not None else ""
-    return known.get(name, dtype_named(name.rpartition(".")[2]) or ...)
 
 
 def expects_failure(decorators: Sequence[Decorator]) -> bool:

@@ -9,9 +9,11 @@ import re
 import tokenize
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from karat.policy.scan.facts import Expression
+from karat.policy.scan.vocabulary import dtype_named
 from karat.system.foreign.limits import SOURCE, TooLong
 
 _LONGEST = 80
@@ -156,25 +158,34 @@ def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
     return None
 
 
-def truth(node: ast.AST) -> bool | None:
-    """Whether a condition is always true or always false; None where that is not plain to see."""
+def truth(node: ast.AST | None, known: Mapping[str, object] = MappingProxyType({})) -> bool | None:
+    """Whether a condition is always true or always false, by what names are `known` to be; None where that is not plain."""
     match node:
         case ast.Constant(value=value):
             return bool(value)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = truth(operand)
+            inner = truth(operand, known)
             return None if inner is None else not inner
         case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
             return False
         case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
             return False
         case ast.BoolOp(op=op, values=values):
-            both = isinstance(op, ast.And)
-            known = [truth(value) for value in values]
-            if (not both) in known:
-                return not both
-            return None if None in known else both
+            parts, decides = [truth(value, known) for value in values], isinstance(op, ast.Or)
+            return decides if decides in parts else None if None in parts else not decides
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() as sign], comparators=[right]):
+            sides = _value(left, known), _value(right, known)
+            return None if ... in sides else (sides[0] == sides[1]) == isinstance(sign, ast.Eq | ast.Is)
+        case ast.Name() | ast.Attribute() if (name := dotted(node)) in known:
+            return bool(known[name])
     return None
+
+
+def _value(node: ast.expr, known: Mapping[str, object]) -> object:
+    """What a side of a comparison is known to be; an ellipsis where it is not."""
+    if isinstance(node, ast.Constant):
+        return dtype_named(str(node.value)) or node.value
+    return known.get(dotted(node), dtype_named(dotted(node).rpartition(".")[2]) or ...)
 
 
 def literal(
