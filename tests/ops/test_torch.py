@@ -53,6 +53,13 @@ def test_scripts_of_right_operators_say_so(name: str, modes: tuple[str, ...], el
     assert len(script.splitlines()) <= 15
 
 
+def test_a_derivative_by_a_cotangent_is_shown_along_all_inputs() -> None:
+    sample = Sample(call=torch.sin, inputs=(torch.ones(2, dtype=torch.float64),), source="call = torch.sin")
+    fault = Fault(column="", sample="", input=("v(out)",), modes=("reverse", "reverse"), reason="")
+    (script,) = scripts("torch", sample, fault)
+    assert "a + t * W(a) if n in (0,)" in script
+
+
 def test_what_rounding_explains_is_not_shown() -> None:
     """The gradient of layer_norm over one element is 0, and what rounding leaves of it is no fault."""
     sample = Sample(

@@ -161,13 +161,19 @@ def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
         yield Checked(
             sample=sample.description,
             cells=_cells(report),
-            suspects=tuple(
-                Suspect(one, tuple(scripts(operator.framework, sample, one))) for one in _faults(report, sample)
-            ),
+            suspects=tuple(Suspect(one, _scripts(operator, sample, one)) for one in _faults(report, sample)),
             seconds=taken,
             peer_seconds=_peer(operator, sample) if setup.peer else 0.0,
         )
     yield Checked(last=len(every))
+
+
+def _scripts(operator: Operator, sample: Sample, fault: Fault) -> tuple[str, ...]:
+    """What may show a fault; whatever stands in the way of a script costs that script alone."""
+    try:
+        return tuple(scripts(operator.framework, sample, fault))
+    except Exception:  # noqa: BLE001 - values of strangers are written out
+        return ()
 
 
 def _has_elements(sample: Sample) -> bool:
