@@ -98,6 +98,8 @@ def test_nan_where_the_derivative_is_finite_is_wrong() -> None:
         "fmod",
         "clamp",
         "kthvalue",
+        "tanhshrink",
+        "underflow",
     ],
 )
 def test_what_is_not_smooth_or_not_defined_there_is_no_failure(name: str) -> None:
@@ -114,6 +116,8 @@ def test_what_is_not_smooth_or_not_defined_there_is_no_failure(name: str) -> Non
         "fmod": lambda x: torch.fmod(x, x.flip(0)),
         "clamp": lambda x: torch.clamp(x, -x, 2 * x),
         "kthvalue": lambda x: torch.kthvalue(x, 2)[0],
+        "tanhshrink": torch.nn.functional.tanhshrink,
+        "underflow": lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2])),
     }
     x = torch.tensor(np.abs(X) % 0.9 + 0.05 if name in {"log", "sqrt", "acos", "rsqrt"} else X)
     report = deep(functions.get(name) or getattr(torch, name), x)

@@ -115,6 +115,14 @@ def test_what_has_no_second_derivative_is_a_note_at_level_deep() -> None:
         def backward(ctx: Any, g: Any) -> Any:
             return 2 * ctx.saved_tensors[0] * g
 
+    class Graphless(Once):
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return (2 * ctx.saved_tensors[0] * g).detach()
+
+    report = karat.gradcheck(Graphless.apply, (torch.tensor(X),), level="deep", properties=())
+    assert report, str(report)
+    assert any("no gradient at all" in note for note in report.notes)
     report = karat.gradcheck(Once.apply, (torch.tensor(X),), level="deep")
     assert report, str(report)
     assert any("order 2 was not looked at" in note for note in report.notes)

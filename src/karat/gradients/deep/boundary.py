@@ -273,10 +273,15 @@ class _Question:
         made, root = self.look.made, self.look.made.problem
         while isinstance(root, Derived):
             root = root.first
-        own = self.there.flat.point[: made.own]
-        values = [np.max(np.abs(one[np.isfinite(one)]), initial=0.0) for one in FlatProblem(root).forward(own)]
-        lengths = [float(np.median(element_scales(one))) for one in own if one.size] if made.plan.order > 1 else [1.0]
-        return float(max(values, default=0.0)) / min(lengths)
+        own, flat = self.there.flat.point[: made.own], FlatProblem(root)
+        # Where all of it is 0, what it is at the given point.
+        values = [
+            np.concatenate([np.abs(one[np.isfinite(one)]) for one in flat.forward(at)]) for at in (own, flat.point)
+        ]
+        largest = next((float(one.max()) for one in values if one.any()), 1.0)
+        return largest / (
+            min(float(np.median(element_scales(one))) for one in own if one.size) if made.plan.order > 1 else 1.0
+        )
 
     def ask(self, point: Sequence[Vector]) -> Vector:
         flat, u = self.there.flat.at(point), self.look.line[self.input]

@@ -24,7 +24,7 @@ from karat.gradients.adapters.derived import gradient_problem, tangent_problem
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair
-from karat.gradients.problem import error_line, shaped, size
+from karat.gradients.problem import Unsupported, error_line, shaped, size
 from karat.gradients.report import Mode
 
 HIGHEST = 4  # the highest order there is
@@ -43,22 +43,6 @@ class Derivative:
 
     def checked(self, pairs: Sequence[Pair]) -> Derivative:
         return replace(self, moves=frozenset((one.input, one.output) for one in pairs if not one.zero))
-
-    def missing(self) -> Iterator[str]:
-        """What it cannot be asked for, and why."""
-        problem, plan = self.problem, self.plan
-        drawn = plan.cotangents(problem, Purpose.ORDERS)
-        asked: dict[str, Callable[[], object]] = {
-            "reverse": lambda: problem.vjp(problem.point, drawn),
-            "forward": lambda: problem.jvp(problem.point, problem.point),
-        }
-        for mode, ask in asked.items():
-            if mode in self.modes:
-                try:
-                    ask()
-                except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
-                    yield f"{self.modes[mode]} mode of order {plan.order} was not looked at: {error_line(error)}"
-                    yield mode
 
 
 def function_of(problem: FrameworkProblem, plan: CheckPlan) -> Derivative:
@@ -100,10 +84,18 @@ def tangent_of(first: Derivative) -> Derivative:
 
 def available(wanted: Derivative) -> tuple[Derivative | None, list[str]]:
     """The derivative with the modes that it has, and notes on those that it has not."""
-    found = list(wanted.missing())
-    modes = {mode: word for mode, word in wanted.modes.items() if mode not in found}
-    notes = [one for one in found if one not in wanted.modes]
-    plan = replace(wanted.plan, forward="forward" in modes)
+    problem, plan = wanted.problem, wanted.plan
+    modes, notes = dict(wanted.modes), []
+    for mode, word in wanted.modes.items():
+        try:
+            if mode == "forward":
+                problem.jvp(problem.point, problem.point)
+            elif all(one is None for one in problem.vjp(problem.point, plan.cotangents(problem, Purpose.ORDERS))):
+                raise Unsupported("it gives no gradient at all")  # noqa: TRY301 - as where the framework says so
+        except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
+            notes.append(f"{word} mode of order {plan.order} was not looked at: {error_line(error)}")
+            del modes[mode]
+    plan = replace(plan, forward="forward" in modes)
     return (replace(wanted, plan=plan, modes=modes) if modes else None), notes
 
 
