@@ -239,7 +239,7 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
             modes=tuple(one.mode.split("-over-")) if "-over-" in one.mode else (one.mode,) * one.order,
             dtype="float64" if one.dtype in _DOUBLE else one.dtype,
             element=element,
-            reason=f"{one.input} → {one.output}: {one.reason}",
+            reason=f"{one.input} → {one.output}{f' at {one.at}' if one.at else ''}: {one.reason}",
         )
     for law in report.properties:
         if law.verdict is GradVerdict.FAIL:
