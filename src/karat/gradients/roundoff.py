@@ -174,7 +174,8 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
                 rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     return [
-        np.maximum(np.maximum(least, _ROOM * seen), _grain(values)) + float(np.max(gap[np.isfinite(gap)], initial=0.0))
+        np.maximum(np.maximum(least, _ROOM * seen), _grain(values))
+        + float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
         for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
 
@@ -233,7 +234,7 @@ def _typical_roughness(rough: Vector, base: Vector) -> Vector:
     known = np.isfinite(rough) & np.isfinite(sizes) & (sizes > 0)
     if not known.any():
         return np.zeros_like(sizes)
-    seen, size = sample(rough[known]), sample(sizes[known])
+    seen, size = sample(rough[places(known)]), sample(sizes[places(known)])
     common = median(seen)
     share = np.minimum(median(seen / size) * sizes, common)
     # An element that is small by cancellation is rough by more than its share.
