@@ -49,5 +49,12 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "asinh": lambda torch, x: torch.asinh(x),
     "hardswish": lambda torch, x: torch.nn.functional.hardswish(x),
     "power 1.5": lambda _, x: x.abs() ** 1.5,
+    "softmax": lambda torch, x: torch.softmax(x, 0),
+    "digamma": lambda torch, x: torch.digamma(x.abs() + 0.5),
+    "lgamma": lambda torch, x: torch.lgamma(x.abs() + 0.5),
+    "ndtr": lambda torch, x: torch.special.ndtr(4 * x),
+    "sinc": lambda torch, x: torch.sinc(x),
+    "sign": lambda torch, x: torch.sign(x + 0.25),
+    "inverse": lambda torch, x: torch.linalg.inv(x[:16].view(4, 4) + 5 * torch.eye(4, dtype=x.dtype)),
 }
 """By name; each takes torch and a vector of twenty elements."""

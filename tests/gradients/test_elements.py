@@ -108,6 +108,11 @@ def test_what_is_flat_is_flat_in_every_precision_and_order() -> None:
     found = karat.gradcheck(lambda x: torch.nn.functional.normalize(x, dim=1), (x.view(20, 1),), order=2)
     assert found.verdict in {GradVerdict.PASS, GradVerdict.INACCURATE}, str(found)
 
+    # Where one input does not matter, the others are judged all the same.
+    ones = (torch.linspace(-3, 3, 20).view(20, 1), torch.ones(1), torch.full((1,), 2.0))
+    found = karat.gradcheck(lambda x, w, b: torch.nn.functional.layer_norm(x, (1,), w, b), ones, order=2)
+    assert found.verdict in {GradVerdict.PASS, GradVerdict.INACCURATE}, str(found)
+
     class Through(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
         def forward(_ctx: Any, x: Any) -> Any:

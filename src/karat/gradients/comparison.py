@@ -139,11 +139,13 @@ def judge(measured: Sequence[Measurement], *, rtol: float | None = None) -> Agre
 
 def slackened(measured: Sequence[Measurement], seen: Observations) -> list[Measurement]:
     """The measurements with room for what is inaccurate, and not wrong."""
-    flat = judge(measured).zero
+    flat, scale = judge(measured).zero, judge(measured).scale
     # Where the function does not move at all there is no derivative to be a share of; the cotangent has to do.
     sizes = [one.expected.largest * norm(one.expected.direction) if flat else one.expected.size for one in measured]
     return [
-        replace(one, tolerance=max(one.tolerance, seen.slack * size)) for one, size in zip(measured, sizes, strict=True)
+        # What a probe of tiny elements sees is no better known than a small share of the largest (sinc next to 0).
+        replace(one, tolerance=max(one.tolerance, seen.slack * max(size, 0.02 * scale)))
+        for one, size in zip(measured, sizes, strict=True)
     ]
 
 

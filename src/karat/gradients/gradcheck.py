@@ -321,7 +321,19 @@ class _Check:
             made = found
         seen = examine(made.problem, made.plan, None)
         self.notes += [f"{ordinal(order)} order: {note}" for note in seen.notes]
-        alive = [one for one in seen.pairs if not one.zero and one.comparison.mode in made.modes]
+        # Where an input does not matter, its gradient is all rounding, of which nothing can be told, nor need be.
+        flat = {one.comparison.input for one in self.pairs if one.zero and one.comparison.counts}
+        nothing = flat | {f"grad({name})" for name in flat}
+        alive = [
+            one
+            for one in seen.pairs
+            if not one.zero
+            and one.comparison.mode in made.modes
+            and not (
+                one.comparison.verdict is GradVerdict.INCONCLUSIVE
+                and nothing & {one.comparison.input, one.comparison.output}
+            )
+        ]
         self._diagnose(made.problem, made.plan, alive)
         self.problem.forwards += made.problem.forwards
         self.problem.backwards += made.problem.backwards

@@ -24,12 +24,13 @@ from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision,
 from karat.gradients.problem import Array, Gradients, Problem, Unsupported, error_line, misuse
 from karat.gradients.references import KernelProblem, NumpyReference
 from karat.gradients.report import GradComparison, GradVerdict, Property
-from karat.gradients.roundoff import AUTOCAST, coarseness
+from karat.gradients.roundoff import AUTOCAST, coarseness, eps_of
 
 # Of every input: low, double, double a rounding away, and a plain implementation in low precision (else double again).
 GradientRun = tuple[Gradients, Gradients, Gradients, Gradients]
 
 FIRST = 4
+_FLAT = 1024.0  # units in the last place of the cotangent that are nothing where the function is flat
 _HOPELESS = 4.0  # how far out of its limit a deviation must be where the limit itself is nearly all of the gradient
 _NOTHING = 4.0  # how many times its own size a gradient may be off where it is taken for zero
 MORE = 8  # made only where the first ones failed: few samples make a poor estimate of a spread
@@ -420,8 +421,11 @@ def compare_precision(
     found = []
     for low in compare_low(problem, dtype, rng=rng, cotangents=given, double=double):
         known = verified.get((low.input, low.output))
-        # Where the function is flat, the double run has said all that there is to say.
-        if known is None or (known.zero and low.verdict is not GradVerdict.FAIL):
+        # Where the function is flat, the double run has said all that there is to say; what is next to nothing there, the
+        # cotangent says.
+        size = float(np.max(np.abs(np.asarray(given[index[low.output]])), initial=0.0))
+        nothing = low.verdict is not GradVerdict.FAIL or low.error <= min(_FLAT * eps_of(dtype), 0.1) * size
+        if known is None or (known.zero and nothing):
             continue
         if not known.comparison.counts and low.verdict is not GradVerdict.FAIL:
             why = "there is no verified double gradient to compare with"

@@ -262,8 +262,9 @@ def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator
         drawn = random_weights(one.size, rng, one)
         if attempt % ATTEMPTS in {1, 2}:
             drawn = np.abs(drawn) if attempt % ATTEMPTS == 1 else -np.abs(drawn)
-        # Weights have few digits; with those alone, whole numbers would meet each other.
-        drawn = drawn * (1 - 2.0**-9 * rng.random(one.size))
+        if not np.any(one != np.rint(one)):
+            # Weights have few digits; with those alone, whole numbers would meet each other.
+            drawn = drawn * (1 - 2.0**-9 * rng.random(one.size))
         moved.append(one + np.where(np.isfinite(one), 2.0**-3 * element_scales(one) * drawn, 0))
     return moved
 
