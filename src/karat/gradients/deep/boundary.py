@@ -42,6 +42,7 @@ CLEAR = 1e-3  # what is off by less, at a point that nobody asked for, is round-
 _CLOSE = CLEAR / 10  # what a cheap look takes for the same
 LOST = 1e-8  # a share of the natural size below which a derivative is lost in a tail, and a matter of taste
 _STEPS = (2.0**-6, 2.0**-9)  # how far away a limit is looked for from both sides, relative to each element
+_FINE = 2.0**-40
 _ALONE = 3  # up to so many inputs are moved one by one
 
 KINDS: dict[str, Callable[[Vector], Vector]] = {
@@ -205,9 +206,13 @@ class _Look:
         smooth = self._smooth(there)
         for i in self.inputs:
             along = slopes_along(there, i, self.line[i])
+            ends = [self.flat.moved(i, h * self.line[i]) for h in (_FINE, -_FINE)]
+            finely = [(right - left) / (2 * _FINE) for right, left in zip(*ends, strict=True)]
             moved = [k for k in sorted(self.made.plan.outputs) if self.made.moves is None or (i, k) in self.made.moves]
             for k, mode in product(moved, self.made.modes):
                 asked = _Question(self, (i, k, mode), there, along[k], smooth[k])
+                # The stairs of what is rounded inside look like a slope from afar, and like what was found from nearby.
+                asked.off &= ~(np.abs(asked.found - asked.seen(finely[k])) <= asked.least)
                 # Numbers that overflow somewhere inside are nobody's fault.
                 asked.off &= np.isfinite(asked.found) | (not where.startswith("large"))
                 if asked.off.any() and (asked.has_limit() or self._wrong_nearby(asked)):
@@ -282,6 +287,11 @@ class _Question:
         return largest / (
             min(float(np.median(element_scales(one))) for one in own if one.size) if made.plan.order > 1 else 1.0
         )
+
+    def seen(self, tangent: Vector) -> Vector:
+        """A tangent as it is asked for: itself, or what the cotangent makes of it."""
+        used = self.cotangent != 0
+        return tangent if self.mode == "forward" else np.array([np.sum(self.cotangent[used] * tangent[used])])
 
     def ask(self, point: Sequence[Vector]) -> Vector:
         flat, u = self.there.flat.at(point), self.look.line[self.input]
