@@ -24,7 +24,7 @@ from karat.report.words import count
 
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
-_LOOKS = 3  # how many probes are looked at again, and how many sums of directions
+_LOOKS = 8  # how many probes are looked at again, and how many sums of directions
 # How far two implementations of one forward may be apart, relative to the elements' sizes.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 _BENT = 1e-4  # how far their slopes may be apart, which differences know less well
