@@ -43,14 +43,10 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, gravest first."""
 
     goldens: int
-    tests: int
-    """Tests that the configuration knows how to find."""
-    known: int = 0
-    """Findings that the baseline lists; they are info."""
-    notes: tuple[str, ...] = ()
-    """What was not looked at, and why."""
-    unjudged: tuple[str, ...] = ()
-    """Kinds of findings that there may be and that were not looked for."""
+    tests: int  # Tests that the configuration knows how to find.
+    known: int = 0  # Findings that the baseline lists; they are info.
+    notes: tuple[str, ...] = ()  # What was not looked at, and why.
+    unjudged: tuple[str, ...] = ()  # Kinds of findings that there may be and that were not looked for.
     findings: tuple[Finding, ...] = ()
 
 
@@ -62,8 +58,7 @@ class _Tree(msgspec.Struct, frozen=True):
     repository: bool
     options: DiffOptions
     settings: AuditSettings
-    goldens: dict[str, Mapping[str, str]] = {}
-    """Golden → its identity."""
+    goldens: dict[str, Mapping[str, str]] = {}  # Golden → its identity.
     notes: list[str] = []
     unjudged: set[str] = set()
 

@@ -38,8 +38,7 @@ from karat.tensors.tensor import BLOCK, Damaged, Extent, Reader, Tensor, TensorE
 
 FILES: Mapping[Role, str] = {"input": "inputs.safetensors", "expected": "expected.safetensors"}
 RAW = "raw"
-AGAIN = "pytest --karat-capture=NEW_FOLDER"
-"""What is damaged cannot be repaired, only captured again."""
+AGAIN = "pytest --karat-capture=NEW_FOLDER"  # What is damaged cannot be repaired, only captured again.
 _PROGRAM = re.compile(r"program/(?!\.)[A-Za-z0-9._+=,@~-]{1,120}")
 _RAW = re.compile(rf"{RAW}/(?!\.)[A-Za-z0-9._+=,@~-]{{1,120}}")
 
@@ -54,10 +53,8 @@ class Case:
 
     def __init__(self, place: Place, folder: str, files: Mapping[str, int]) -> None:
         self.place = place
-        self.folder = folder
-        """Where in the place; empty for a place that is a single case."""
-        self.files = files
-        """The case's files, without its folder, and their sizes."""
+        self.folder = folder  # Where in the place; empty for a place that is a single case.
+        self.files = files  # The case's files, without its folder, and their sizes.
         self.readable = True
         self._headers: dict[str, Header] = {}
         pointed: dict[str, int] = {}

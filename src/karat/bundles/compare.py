@@ -34,8 +34,7 @@ _FAMILIES = {
 # Quotes inside of text are escaped, so this is no text.
 _NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
 _Tensors = Mapping[str, Tensor | TensorExtent]
-_Entries = Mapping[str, tuple[str, Any]]
-"""What makes a key the same on both sides → how it is shown, and the value."""
+_Entries = Mapping[str, tuple[str, Any]]  # What makes a key the same on both sides → how it is shown, and the value.
 
 
 def compare_values(expected: Any, actual: Any, **criteria: Unpack[Criteria]) -> ComparisonReport:

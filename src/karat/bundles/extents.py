@@ -29,8 +29,7 @@ class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     size: int
     file_size: int
-    name: str
-    """What messages call it."""
+    name: str  # What messages call it.
     seekable: ClassVar[bool] = True
 
     def open(self) -> Reader:

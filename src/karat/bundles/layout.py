@@ -11,16 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-OWN = ".karat"
-"""What starts with it at the root are the records of capture sessions."""
-SUMS = "SHA256SUMS"
-"""What `karat pack` writes beside its zips."""
+OWN = ".karat"  # What starts with it at the root are the records of capture sessions.
+SUMS = "SHA256SUMS"  # What `karat pack` writes beside its zips.
 MANIFEST = "manifest.json"
 TENSORS = ("inputs.safetensors", "expected.safetensors")
 HEAD = 4096
 _MARK = b'"karat.bundle/'
-_DEPTH = 3
-"""suite/flow/leaf."""
+_DEPTH = 3  # suite/flow/leaf.
 
 
 def folders_above(path: str) -> Iterator[str]:

@@ -23,8 +23,7 @@ SCHEMA = "karat.bundle/1"
 NAME = "manifest.json"
 Role = Literal["input", "expected"]
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n\}\n\Z')
-LONGEST = 120
-"""Bytes of one component; file systems take 255, archives and paths on Windows less in sum."""
+LONGEST = 120  # Bytes of one component; file systems take 255, archives and paths on Windows less in sum.
 _HASH = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=,@-]+")
 
@@ -34,8 +33,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: str
     flow: str
-    test: str
-    """The full node id, parameters and all."""
+    test: str  # The full node id, parameters and all.
     subtest: str = ""
 
     @property
@@ -46,26 +44,19 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
-    """Its key in the safetensors file, unique in the case: `input/0`, `expected/logits`."""
+    name: str  # Its key in the safetensors file, unique in the case: `input/0`, `expected/logits`.
     role: Role
-    dtype: str
-    """float32, bfloat16, float8_e4m3fn, int4, complex128, <M8[ns], …"""
+    dtype: str  # float32, bfloat16, float8_e4m3fn, int4, complex128, <M8[ns], …
     shape: tuple[int, ...]
     file: str
-    sha256: str
-    """Over dtype, shape and bytes: `karat.tensors.blocks`."""
+    sha256: str  # Over dtype, shape and bytes: `karat.tensors.blocks`.
     nbytes: int
     statistics: Statistics
-    framework: str = "numpy"
-    """numpy, numpy-scalar, torch or jax."""
+    framework: str = "numpy"  # numpy, numpy-scalar, torch or jax.
     device: str = "cpu"
-    big_endian: bool = False
-    """The array was big-endian; its bytes here are not."""
-    strides: tuple[int, ...] | None = None
-    """In elements, where asked for and not C order."""
-    raw: str | None = None
-    """The same bytes without a header, where asked for: `raw/input.0.bin`."""
+    big_endian: bool = False  # The array was big-endian; its bytes here are not.
+    strides: tuple[int, ...] | None = None  # In elements, where asked for and not C order.
+    raw: str | None = None  # The same bytes without a header, where asked for: `raw/input.0.bin`.
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +65,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     sha256: str
     size: int
-    name: str
-    """As the test called it."""
+    name: str  # As the test called it.
 
 
 class Comparator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,8 +73,7 @@ class Comparator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: Literal["karat", "caller"]
     """`caller`: the test compared by its own means and says that it passed; weaker evidence."""
-    rtol: float | None = None
-    """As given; None where each dtype's own tolerance holds."""
+    rtol: float | None = None  # As given; None where each dtype's own tolerance holds.
     atol: float | None = None
     equal_nan: bool = False
     check_dtype: bool = True
@@ -101,19 +90,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     image: str | None = None
     commit: str | None = None
     dirty: bool | None = None
-    ci: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """provider, run, attempt, job, url: what there is."""
+    ci: Mapping[str, str] = msgspec.field(default_factory=dict)  # provider, run, attempt, job, url: what there is.
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
-    karat: str
-    """The version that wrote it."""
+    karat: str  # The version that wrote it.
     identity: Identity
-    path: str
-    """The case's folder below the root, made from the identity: suite/flow/case."""
-    inputs: Any
-    """The structure of the inputs, `karat.bundles.structure`'s JSON form."""
+    path: str  # The case's folder below the root, made from the identity: suite/flow/case.
+    inputs: Any  # The structure of the inputs, `karat.bundles.structure`'s JSON form.
     expected: Any
     tensors: tuple[TensorRecord, ...]
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -122,12 +107,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     comparator: Comparator
     seeds: Mapping[str, int | str]
     environment: Environment
-    session: str
-    """Identifies the test session; the same for all workers and shards of one CI run."""
-    created: str
-    """UTC, ISO 8601, to the second."""
-    sha256: str = ""
-    """Over the bytes of this file without these 64 digits."""
+    session: str  # Identifies the test session; the same for all workers and shards of one CI run.
+    created: str  # UTC, ISO 8601, to the second.
+    sha256: str = ""  # Over the bytes of this file without these 64 digits.
 
 
 def seal(manifest: Manifest) -> Manifest:

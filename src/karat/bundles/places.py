@@ -26,8 +26,7 @@ _SHOWN = 5
 class Place(Protocol):
     """Files under `/`-separated names that are safe: no `..`, no links, no two that collide."""
 
-    name: str
-    """As the user typed it."""
+    name: str  # As the user typed it.
     kind: Literal["folder", "zip", "store"]
 
     def files(self) -> Mapping[str, int]:

@@ -29,8 +29,7 @@ from karat.system.hashes import is_sha256, sha256, sha256_hex
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import BLOCK, Damaged, Extent, Tensor, TensorExtent
 
-LARGEST = 64 << 20
-"""Bytes of a header; a hundred for each tensor is usual."""
+LARGEST = 64 << 20  # Bytes of a header; a hundred for each tensor is usual.
 _LENGTH = 8
 TABLE = "tensors.txt"
 FIRST = "karat-raw 1"
@@ -48,10 +47,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The header of a file that fits the file's size."""
 
     entries: dict[str, HeaderEntry]
-    start: int
-    """Where the bytes of the tensors begin; offsets count from here."""
-    sha256: str
-    """Over everything before them."""
+    start: int  # Where the bytes of the tensors begin; offsets count from here.
+    sha256: str  # Over everything before them.
 
 
 def read_header(extent: Extent, name: str) -> Header:
@@ -140,14 +137,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 
 class RawRow(msgspec.Struct, frozen=True, kw_only=True):
-    role: str
-    """`input`, `expected`, or `output` for what a program made of the inputs."""
+    role: str  # `input`, `expected`, or `output` for what a program made of the inputs.
     name: str
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    sha256: str
-    """Of the file's bytes; empty where a program that wrote it had no way to hash."""
+    sha256: str  # Of the file's bytes; empty where a program that wrote it had no way to hash.
     file: str
 
 

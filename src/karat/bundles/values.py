@@ -30,10 +30,8 @@ from karat.findings import Finding
 from karat.tensors.dtypes import UnknownDtype
 from karat.tensors.tensor import Damaged, Tensor, TensorExtent
 
-DEEPEST = 64
-"""How deep values may be nested, so that every reader can follow."""
-_EXACT = 1 << 53
-"""JSON readers that only know doubles keep integers up to here."""
+DEEPEST = 64  # How deep values may be nested, so that every reader can follow.
+_EXACT = 1 << 53  # JSON readers that only know doubles keep integers up to here.
 _NAN = struct.pack(">d", math.nan)
 NAMED = ("numpy.dtype", "torch.Size", "torch.device", "torch.dtype", "torch.layout", "torch.memory_format")
 FACTORIES: Mapping[str, Any] = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
@@ -53,13 +51,10 @@ class Flat(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class Record(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Fields of a class that is not known here: a dataclass, a namedtuple, a member of an Enum."""
 
-    name: str
-    """`module:Qualname`, as where it was captured."""
-    kind: str
-    """`dataclass`, `namedtuple`, `structseq` or `enum`."""
+    name: str  # `module:Qualname`, as where it was captured.
+    kind: str  # `dataclass`, `namedtuple`, `structseq` or `enum`.
     fields: Mapping[str, Any]
-    items: tuple[str, ...] | None = None
-    """For a dataclass that is a mapping as well: its keys, each of them a field."""
+    items: tuple[str, ...] | None = None  # For a dataclass that is a mapping as well: its keys, each of them a field.
 
     def __getitem__(self, field: str) -> Any:
         return self.fields[field]

@@ -30,11 +30,9 @@ from karat.tensors.tensor import Damaged, read_blocks, read_range
 _TABLE = f"{RAW}/{TABLE}"
 Progress = Callable[[int, int], None]
 """Called with the bytes verified so far and those to verify in all, from any thread, one at a time."""
-Watch = Callable[[memoryview], None]
-"""Takes the blocks of one file, in order."""
+Watch = Callable[[memoryview], None]  # Takes the blocks of one file, in order.
 _Count = Callable[[int], None]
-_Piece = tuple[Case, Callable[[_Count], None]]
-"""Something of a case that one thread reads from front to back."""
+_Piece = tuple[Case, Callable[[_Count], None]]  # Something of a case that one thread reads from front to back.
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

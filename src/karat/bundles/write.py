@@ -41,8 +41,7 @@ from karat.tensors.blocks import digest_of
 from karat.tensors.statistics import statistics
 from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor, TensorExtent
 
-LARGEST_MANIFEST = 64 << 20
-"""Readers take a manifest whole; a list of millions of numbers belongs into a tensor."""
+LARGEST_MANIFEST = 64 << 20  # Readers take a manifest whole; a list of millions of numbers belongs into a tensor.
 _THREADS = 4
 
 
@@ -50,13 +49,10 @@ class CaseContent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What the test says about a case."""
 
     identity: Identity
-    inputs: Any
-    """A nested value, or what `flatten` made of it."""
+    inputs: Any  # A nested value, or what `flatten` made of it.
     expected: Any
-    program: Any = None
-    """Path or bytes; captures report anything else when it is written."""
-    program_name: str | None = None
-    """As the test calls it; needed for bytes, else the name of the path."""
+    program: Any = None  # Path or bytes; captures report anything else when it is written.
+    program_name: str | None = None  # As the test calls it; needed for bytes, else the name of the path.
     comparator: Comparator
     seeds: Mapping[str, int | str] = msgspec.field(default_factory=dict)
     raw: bool = False

@@ -37,12 +37,10 @@ def bundle_limits() -> Limits:
 
 
 _STREAMED = 0x8
-_SMALL = 16 << 20
-"""A packed member up to here is unpacked once and then read in any order."""
+_SMALL = 16 << 20  # A packed member up to here is unpacked once and then read in any order.
 _KEPT = 4
 _BLOCK = 1 << 18
-_LARGEST_WINDOW = 1 << 27
-"""What a zstd stream may ask for in memory; level 19 needs 8 MiB, --ultra --long 128."""
+_LARGEST_WINDOW = 1 << 27  # What a zstd stream may ask for in memory; level 19 needs 8 MiB, --ultra --long 128.
 
 
 class ZipPlace(Place):

@@ -18,8 +18,7 @@ from karat.tensors.tensor import Damaged
 
 STORED, DEFLATE, ZSTD = 0, 8, 93
 METHODS = {"stored": STORED, "deflate": DEFLATE, "zstd": ZSTD}
-WHOLE = 0xFFFFFFFF
-"""Stands in a field of 32 bits for a number that does not fit; zip64 has it then."""
+WHOLE = 0xFFFFFFFF  # Stands in a field of 32 bits for a number that does not fit; zip64 has it then.
 
 LOCAL_HEADER, _CENTRAL = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L")
 _END, _END64, _LOCATOR = (struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL"))

@@ -50,15 +50,13 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A comparison that passed: karat's own, or the caller's."""
 
     comparator: Comparator
-    expected: Any
-    """A nested value, or what `flatten` made of it: tensors may come from a device, so that is done once."""
+    expected: Any  # A nested value, or what `flatten` made of it: tensors may come from a device, so that is done once.
     values: tuple[Any, ...]
     findings: tuple[Finding, ...] = ()
 
 
 class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):
-    seen: tuple[Any, ...] = ()
-    """All values that took part; the manifest records their devices."""
+    seen: tuple[Any, ...] = ()  # All values that took part; the manifest records their devices.
     findings: tuple[Finding, ...] = ()
 
 

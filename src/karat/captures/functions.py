@@ -28,12 +28,10 @@ class CaptureDetails(TypedDict, total=False):
     """What any capture may say besides its values."""
 
     program: Program
-    program_name: str | None
-    """What to call a program that is given as bytes."""
+    program_name: str | None  # What to call a program that is given as bytes.
     suite: str | None
     flow: str | None
-    subtest: str | None
-    """Tells several captures of one test apart."""
+    subtest: str | None  # Tells several captures of one test apart.
     seeds: Mapping[str, int | str] | None
     note: str | None
 
@@ -140,8 +138,7 @@ class ActiveSubtests:
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self.changed: Callable[[bool], None] = lambda _: None
-        """Called when a subtest begins, and when it has ended."""
+        self.changed: Callable[[bool], None] = lambda _: None  # Called when a subtest begins, and when it has ended.
 
     def watch(self, subtests: Any) -> None:
         """Notice every `subtests.test(…)` from now on."""

@@ -40,8 +40,7 @@ class RunningTest:
         self.taken: list[StagedCase | FailedCase] = []
         self.failed = False
         self.pid = os.getpid()
-        self._taken_before: list[int] = []
-        """How much was taken when each of the running subtests began."""
+        self._taken_before: list[int] = []  # How much was taken when each of the running subtests began.
 
     def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
         if entered:
@@ -73,8 +72,7 @@ class CapturePlugin:
         self._from_workers: list[JournalEntry] = []
         self._summary: CaptureSummary | None = None
         self.settings = BundleSettings()
-        self.session: Session | None = None
-        """None until the session starts, and if tests are only listed."""
+        self.session: Session | None = None  # None until the session starts, and if tests are only listed.
         self.test: RunningTest | None = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -215,8 +213,7 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     failed: int
     twice: int
-    left: Mapping[str, int]
-    """Suite that `[bundles] capture` does not name → its checks."""
+    left: Mapping[str, int]  # Suite that `[bundles] capture` does not name → its checks.
     findings: tuple[Finding, ...]
 
     def is_failure(self, *, strict: bool) -> bool:

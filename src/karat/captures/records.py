@@ -41,16 +41,13 @@ class CaptureClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     identity: Identity
-    path: str
-    """Of the case's folder, below the capture directory."""
+    path: str  # Of the case's folder, below the capture directory.
     state: Literal["staged", "published", "failed"] = "staged"
     """`published`: the case must be there. `failed`: its test passed, and it was not written."""
-    by: str
-    """The test, and the worker it ran in."""
+    by: str  # The test, and the worker it ran in.
     host: str
     pid: int
-    run: str = ""
-    """The pytest session, or the process, among those of a capture session."""
+    run: str = ""  # The pytest session, or the process, among those of a capture session.
 
 
 class AlreadyClaimed(Exception):  # noqa: N818 - a state of the claim
@@ -160,12 +157,9 @@ def _withdraw_exactly(path: Path, claim: CaptureClaim) -> bool:
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str
     number: int
-    event: Event
-    """`dropped`: its test did not pass. `left`: its suite is not captured. `note`: nothing but a finding."""
-    case: int = 0
-    """The number of the line that staged it, or said that it could not be."""
-    path: str = ""
-    """Of the case; of what is left, the suite."""
+    event: Event  # `dropped`: its test did not pass. `left`: its suite is not captured. `note`: nothing but a finding.
+    case: int = 0  # The number of the line that staged it, or said that it could not be.
+    path: str = ""  # Of the case; of what is left, the suite.
     node: str = ""
     size: int = 0
     kind: str = ""

@@ -37,8 +37,7 @@ from karat.tensors.tensor import CannotStore
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRIES = 100
-_RACED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
-"""What a rename finds if another session was quicker."""
+_RACED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}  # What a rename finds if another session was quicker.
 
 
 class Occupied(Exception):  # noqa: N818 - a state of the place
@@ -65,8 +64,7 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     finding: Finding
     path: str
     number: int
-    claimed: Path | None = None
-    """The claim that says so."""
+    claimed: Path | None = None  # The claim that says so.
 
 
 class Session:

@@ -15,8 +15,7 @@ OPTION = "--karat-capture"
 VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
 """The first that is set wins; karat's own name stands before the one that suites already use."""
 
-RECORDS = ".karat"
-"""The folder in a capture directory where sessions keep their records."""
+RECORDS = ".karat"  # The folder in a capture directory where sessions keep their records.
 
 _LOW_SPACE = 256 << 20
 
@@ -24,14 +23,10 @@ _LOW_SPACE = 256 << 20
 class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [bundles]."""
 
-    capture: tuple[str, ...] = ("*",)
-    """Globs of the suites to capture, once capturing is on."""
-    raw: bool = False
-    """Also write headerless .bin files for readers without karat."""
-    strides: bool = False
-    """Record the strides that tensors had."""
-    flow: str | None = None
-    """The flow of tests that do not name theirs."""
+    capture: tuple[str, ...] = ("*",)  # Globs of the suites to capture, once capturing is on.
+    raw: bool = False  # Also write headerless .bin files for readers without karat.
+    strides: bool = False  # Record the strides that tensors had.
+    flow: str | None = None  # The flow of tests that do not name theirs.
 
     def __post_init__(self) -> None:
         if not self.capture:
@@ -45,10 +40,8 @@ class BundleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
-    origin: str
-    """The option or variable that named it."""
-    note: str | None = None
-    """Another name that disagreed, and lost."""
+    origin: str  # The option or variable that named it.
+    note: str | None = None  # Another name that disagreed, and lost.
 
 
 def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:

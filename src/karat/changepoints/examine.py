@@ -144,8 +144,7 @@ class SeriesReport(msgspec.Struct, frozen=True, kw_only=True):
 
     series: Series
     analysis: Analysis
-    newest: Newest | None = None
-    """Online only."""
+    newest: Newest | None = None  # Online only.
 
     @property
     def outcomes(self) -> Counter[Outcome]:
@@ -157,8 +156,7 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `karat changes` says."""
 
     entries: tuple[SeriesReport, ...]
-    findings: tuple[Finding, ...]
-    """Gravest first."""
+    findings: tuple[Finding, ...]  # Gravest first.
     notes: tuple[str, ...]
     options: DetectOptions
     online: bool = False

@@ -34,16 +34,11 @@ def no_such(option: str, what: str, name: str, known: Sequence[str]) -> UsageErr
 class Outcome(StrEnum):
     """What came of a point."""
 
-    OK = "ok"
-    """It ran, and left values."""
-    CRASH = "crash"
-    """What was under test failed; the signature says how."""
-    HANG = "hang"
-    """It did not end within its time."""
-    BROKEN = "broken"
-    """It could not be tried: it does not build, the image cannot be pulled, the machine was lost."""
-    MISSING = "missing"
-    """There is no such point: no image of that night, no value in that row."""
+    OK = "ok"  # It ran, and left values.
+    CRASH = "crash"  # What was under test failed; the signature says how.
+    HANG = "hang"  # It did not end within its time.
+    BROKEN = "broken"  # It could not be tried: it does not build, the image cannot be pulled, the machine was lost.
+    MISSING = "missing"  # There is no such point: no image of that night, no value in that row.
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,13 +46,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     label: str
     outcome: Outcome = Outcome.OK
-    values: tuple[float, ...] = ()
-    """Every sample, finite; empty unless the outcome is ok."""
-    signature: str = ""
-    """Of a crash: exception type and normalised message."""
+    values: tuple[float, ...] = ()  # Every sample, finite; empty unless the outcome is ok.
+    signature: str = ""  # Of a crash: exception type and normalised message.
     when: datetime | None = None
-    log: str = ""
-    """Where its log is, for a person: a path, or the `Command` that shows a point of a hunt."""
+    log: str = ""  # Where its log is, for a person: a path, or the `Command` that shows a point of a hunt.
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,14 +67,10 @@ class ChangeKind(StrEnum):
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
-    SHIFT = "shift"
-    """A level change where nobody said which direction is better, or that equal is."""
-    DIP = "dip"
-    """It left its level and came back to it, in either direction."""
-    CRASH = "crash"
-    """Neighbouring points that failed, or hung, in the same way."""
-    GAP = "gap"
-    """Neighbouring points that are not there, or could not be tried."""
+    SHIFT = "shift"  # A level change where nobody said which direction is better, or that equal is.
+    DIP = "dip"  # It left its level and came back to it, in either direction.
+    CRASH = "crash"  # Neighbouring points that failed, or hung, in the same way.
+    GAP = "gap"  # Neighbouring points that are not there, or could not be tried.
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,30 +78,24 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
     value: float
     low: float
-    high: float
-    """Bounds of the level itself, at the detector's confidence."""
-    spread: float
-    """Robust standard deviation of the values about it."""
+    high: float  # Bounds of the level itself, at the detector's confidence.
+    spread: float  # Robust standard deviation of the values about it.
     count: int
     first: int
-    last: int
-    """Indices of its first and last observation that has values."""
+    last: int  # Indices of its first and last observation that has values.
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One move from one level to another."""
 
     last_good: int
-    first_bad: int
-    """Neighbours among the observations that have values; what lies between has none."""
+    first_bad: int  # Neighbours among the observations that have values; what lies between has none.
     earliest: int
-    latest: int
-    """The step came after observation `earliest` and not after `latest`, at the detector's confidence."""
+    latest: int  # The step came after observation `earliest` and not after `latest`, at the detector's confidence.
     before: Level
     after: Level
     absolute: float
-    relative: float | None
-    """Against the level before; None where that is zero."""
+    relative: float | None  # Against the level before; None where that is zero.
     p_value: float
     """Of a step this clear anywhere in a series of this length without one; the choice of the split is counted in."""
     confidence: float
@@ -132,14 +114,11 @@ class SeriesChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     metric: str
     kind: ChangeKind
     first: int
-    last: int
-    """Indices of the first and last observation concerned."""
-    steps: tuple[int, ...] = ()
-    """Indices into the analysis's steps."""
+    last: int  # Indices of the first and last observation concerned.
+    steps: tuple[int, ...] = ()  # Indices into the analysis's steps.
     signature: str = ""
     confidence: float = 1.0
-    message: str = ""
-    """One sentence."""
+    message: str = ""  # One sentence.
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,19 +128,15 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     levels: tuple[Level, ...]
     changes: tuple[SeriesChange, ...]
-    outliers: tuple[int, ...] = ()
-    """Single points far off their level, which are no change."""
-    noise: str = ""
-    """What the noise looks like, where it is not plain: autocorrelated, two modes, heavy tails."""
-    notes: tuple[str, ...] = ()
-    """What could not be judged, and why."""
+    outliers: tuple[int, ...] = ()  # Single points far off their level, which are no change.
+    noise: str = ""  # What the noise looks like, where it is not plain: autocorrelated, two modes, heavy tails.
+    notes: tuple[str, ...] = ()  # What could not be judged, and why.
 
 
 class Newest(msgspec.Struct, frozen=True, kw_only=True):
     """Online: whether the newest points are a change."""
 
-    verdict: str
-    """change, same, unsure."""
+    verdict: str  # change, same, unsure.
     p_value: float | None
     step: Step | None
     message: str
@@ -172,14 +147,10 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
 class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How sure the detector must be, and what is too small to tell."""
 
-    false_alarms: float = 0.01
-    """The chance that a series without a change is given one."""
-    smallest: float = 0.0
-    """Steps smaller than this, relative to the level before, are not reported."""
-    min_points: int = 2
-    """The fewest observations that make a level; a single one never does."""
-    location: float = 0.95
-    """The chance that a step lies within its range `earliest` to `latest`."""
+    false_alarms: float = 0.01  # The chance that a series without a change is given one.
+    smallest: float = 0.0  # Steps smaller than this, relative to the level before, are not reported.
+    min_points: int = 2  # The fewest observations that make a level; a single one never does.
+    location: float = 0.95  # The chance that a step lies within its range `earliest` to `latest`.
 
     def __post_init__(self) -> None:
         """Say no to what cannot be meant."""

@@ -14,8 +14,7 @@ from itertools import takewhile
 from signal import Signals
 from typing import NamedTuple
 
-TAIL = 1 << 20
-"""Bytes at the end of an output that are looked at."""
+TAIL = 1 << 20  # Bytes at the end of an output that are looked at.
 TIMED_OUT = "timed out"
 OUT_OF_MEMORY = "killed: out of memory"
 
@@ -49,8 +48,7 @@ _SHELL = {
 _SIGNALLED = re.compile(rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$")
 _MEMORY = re.compile(r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper")
 _KILLED = re.compile(r"^(?:.{0,300}: line \d+:\s+\d+ )?Killed(?:\s{2,}.{0,300})?$")
-LONGEST = 4096
-"""Characters of a line that are looked at."""
+LONGEST = 4096  # Characters of a line that are looked at.
 _ROOM = 200
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]+")

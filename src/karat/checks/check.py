@@ -60,19 +60,15 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     exemptions: tuple[CheckExemption, ...] = ()
     flaky: Callable[[str], Iterable[tuple[str, str, str]]] = lambda _path: ()
     """Path of a golden → column, row and origin of what its suite never fails."""
-    fill: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Column → what an empty cell of a result stands for."""
+    fill: Mapping[str, str] = msgspec.field(default_factory=dict)  # Column → what an empty cell of a result stands for.
     exact: tuple[str, ...] = ()
     improved: Improved = "warn"
     unknown: Unknown = "warn"
     unknown_rows: Unknown | None = None
-    rows: tuple[str, ...] = ()
-    """Globs of the rows that this shard of a table has; none: it is the whole table."""
+    rows: tuple[str, ...] = ()  # Globs of the rows that this shard of a table has; none: it is the whole table.
     strict: bool = False
-    jobs: int | None = 1
-    """Processes to check with; None for as many as there are cores and work for."""
-    past: Callable[[], Past | None] = lambda: None
-    """The moves of earlier refreshes; asked when something failed."""
+    jobs: int | None = 1  # Processes to check with; None for as many as there are cores and work for.
+    past: Callable[[], Past | None] = lambda: None  # The moves of earlier refreshes; asked when something failed.
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Where the CI says who it is; nothing else of it is read."""
 

@@ -16,8 +16,7 @@ from karat.report.words import count
 
 _SKIPPED = frozenset({CheckOutcome.EXEMPTED, CheckOutcome.INFO})
 _LONGEST = 4000
-_RESERVED = 1 << 10
-"""Bytes of a step's summary that are left for the line that says what was left out."""
+_RESERVED = 1 << 10  # Bytes of a step's summary that are left for the line that says what was left out.
 
 
 def render_junit(report: CheckReport) -> bytes:

@@ -38,10 +38,8 @@ class Actual(msgspec.Struct, frozen=True, kw_only=True):
     """One result on this disk."""
 
     path: Path
-    name: str
-    """As a person would write it."""
-    inside: str | None = None
-    """Its path below the folder that was named, if one was."""
+    name: str  # As a person would write it.
+    inside: str | None = None  # Its path below the folder that was named, if one was.
 
     @property
     def stem(self) -> str:
@@ -90,8 +88,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[str, ...] = ()
     settings: CheckSettings = CheckSettings()
     identity: Identity = msgspec.field(default_factory=dict)
-    patterns: tuple[str, ...] = ()
-    """Where the names of --identity may come from, besides `cases` and `settings`."""
+    patterns: tuple[str, ...] = ()  # Where the names of --identity may come from, besides `cases` and `settings`.
     mapped: Callable[[str, Identity], tuple[str | None, Identity]] | None = None
     """Path of a file that a CI left, and what else is known of it → the golden it is a result of, or its identity."""
 
@@ -110,11 +107,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 class GoldenAt(msgspec.Struct, frozen=True, kw_only=True):
     """Where a golden is, or would be."""
 
-    name: str
-    """The path below the root of the goldens: what rules, exemptions and people call it."""
+    name: str  # The path below the root of the goldens: what rules, exemptions and people call it.
     path: Path
-    revision: str | None = None
-    """`REV:path` for a golden that git is to be asked for; `path` is then where to ask."""
+    revision: str | None = None  # `REV:path` for a golden that git is to be asked for; `path` is then where to ask.
 
 
 class Tree:
@@ -338,12 +333,9 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
 
     actual: Actual | None
     golden: GoldenAt | None
-    more: tuple[Actual, ...] = ()
-    """The other shards of the same table, or repeats of it: their rows tell."""
-    why: str = ""
-    """Why there is no golden."""
-    looked: tuple[str, ...] = ()
-    """Where a result was looked for in vain."""
+    more: tuple[Actual, ...] = ()  # The other shards of the same table, or repeats of it: their rows tell.
+    why: str = ""  # Why there is no golden.
+    looked: tuple[str, ...] = ()  # Where a result was looked for in vain.
 
 
 def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:

@@ -23,15 +23,13 @@ _LONGEST_TEXT = 60
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """One result against its golden."""
 
-    actual: str
-    """As the user wrote it, or below the folder that the user named; empty if there is none."""
+    actual: str  # As the user wrote it, or below the folder that the user named; empty if there is none.
     golden: str | None
     outcome: CheckOutcome
     shape: Shape | None = None
     results: tuple[MetricResult, ...] = ()
     findings: tuple[Finding, ...] = ()
-    refresh: str | None = None
-    """The command that takes this result as the new golden."""
+    refresh: str | None = None  # The command that takes this result as the new golden.
 
     @property
     def name(self) -> str:
@@ -53,8 +51,7 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for, gravest first."""
 
     checks: tuple[Checked, ...]
-    findings: tuple[Finding, ...] = ()
-    """About the whole rather than one golden."""
+    findings: tuple[Finding, ...] = ()  # About the whole rather than one golden.
 
     def all_findings(self) -> Iterator[Finding]:
         """Every finding, the whole's first, then golden by golden."""

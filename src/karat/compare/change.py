@@ -43,8 +43,7 @@ _ORDER = {verdict: rank for rank, verdict in enumerate(Verdict)}
 MOVES = frozenset({"late-drift", "precision-cut", "reordered", "rescaled", "shifted", "stuck", "value-drift"})
 """The kinds of findings that say how the values of a metric moved."""
 
-StepOrKey = int | str
-"""Where in a metric: a step of a curve, a row of a table, an index path of a document."""
+StepOrKey = int | str  # Where in a metric: a step of a curve, a row of a table, an index path of a document.
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False):
@@ -52,10 +51,8 @@ class Explanation(msgspec.Struct, frozen=True, gc=False):
 
     kind: str
     sentence: str
-    fit: float
-    """The share of the difference that it accounts for; 1: all of it, to the last digit."""
-    wrong: bool = False
-    """Nobody refreshes on purpose into this; `kind` is then the kind of a finding."""
+    fit: float  # The share of the difference that it accounts for; 1: all of it, to the last digit.
+    wrong: bool = False  # Nobody refreshes on purpose into this; `kind` is then the kind of a finding.
 
     def __str__(self) -> str:
         share = "every value, to the last digit" if self.fit >= 1 else f"{self.fit:.0%} of the difference"
@@ -71,48 +68,36 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     metric: str
     verdict: Verdict
-    because: str
-    """The rule and threshold that caused the verdict, for people."""
+    because: str  # The rule and threshold that caused the verdict, for people.
     n_steps: int = 0
     avg_rel_diff: float | None = None
-    change: float | None = None
-    """mean((new − old) / |old|): positive where values rose, whatever their sign."""
+    change: float | None = None  # mean((new − old) / |old|): positive where values rose, whatever their sign.
     mean_abs_rel_diff: float | None = None
     max_abs_rel_diff: float | None = None
-    mean_diff: float | None = None
-    """mean(new − old): its sign is the direction, also where old values are negative."""
+    mean_diff: float | None = None  # mean(new − old): its sign is the direction, also where old values are negative.
     max_step: StepOrKey | None = None
     max_old: float | None = None
     max_new: float | None = None
     first_diff_step: StepOrKey | None = None
     bit_equal: int = 0
-    n_shared: int = 0
-    """Shared steps, usable or not."""
-    steps_lost: int = 0
-    """Steps that had a sample and are now absent."""
+    n_shared: int = 0  # Shared steps, usable or not.
+    steps_lost: int = 0  # Steps that had a sample and are now absent.
     steps_gained: int = 0
-    nan_gained: int = 0
-    """Steps present on both sides whose value was finite and is not any more."""
+    nan_gained: int = 0  # Steps present on both sides whose value was finite and is not any more.
     nan_lost: int = 0
     tolerance_ratio: float | None = None
     """Largest |old − new| as a multiple of the metric's own tolerance, where a rule gives one."""
     threshold_ratio: float | None = None
     """How far beyond the thresholds of its verdict, as a multiple; below 1 within those of drift."""
-    steady_rel_diff: float | None = None
-    """(old − new) / old of the medians after warm-up; only for timing rules."""
-    rule: str = "*"
-    """The pattern of the rule that judged it."""
-    in_csv: bool = False
-    """True for step curves with a usable step: the rows of the seed's CSV."""
+    steady_rel_diff: float | None = None  # (old − new) / old of the medians after warm-up; only for timing rules.
+    rule: str = "*"  # The pattern of the rule that judged it.
+    in_csv: bool = False  # True for step curves with a usable step: the rows of the seed's CSV.
     old: Metric | None = None
-    new: Metric | None = None
-    """The curves themselves, kept only when a report needs to draw them."""
+    new: Metric | None = None  # The curves themselves, kept only when a report needs to draw them.
     tensor: Comparison | None = None
     """Of a bundle's tensor: dtype, shape, tolerance and numbers of its own; its findings are the change's."""
-    explanation: Explanation | None = None
-    """How a curve moved, where one sentence says it."""
-    history: EarlierMoves | None = None
-    """How far earlier refreshes moved it, where the repository's history was asked."""
+    explanation: Explanation | None = None  # How a curve moved, where one sentence says it.
+    history: EarlierMoves | None = None  # How far earlier refreshes moved it, where the repository's history was asked.
 
     @property
     def size(self) -> float | None:
@@ -179,8 +164,7 @@ class Change:
     has_baseline: bool = True
     restorable: bool = True
     """The old side, if there is one, can be read and holds something: it is worth going back to."""
-    same_bytes: bool = False
-    """Both sides are the same file; it was read all the same, to see what it holds."""
+    same_bytes: bool = False  # Both sides are the same file; it was read all the same, to see what it holds.
 
     @property
     def severity(self) -> Severity | None:

@@ -20,8 +20,7 @@ from karat.findings import Finding, Severity
 from karat.report.words import count, few
 
 _KEYS_SHOWN = 5
-_BEGINNING = 0.1
-"""Share of a request's tokens: one that differs within them answers something else."""
+_BEGINNING = 0.1  # Share of a request's tokens: one that differs within them answers something else.
 
 
 class _Differences(msgspec.Struct):
@@ -30,8 +29,7 @@ class _Differences(msgspec.Struct):
     samples: dict[str, ValueSample] = {}
     notes: dict[tuple[str, Severity, str, str], tuple[str, str, int]] = {}
     """Kind, severity, generic path and what is different → the first place, what is to say of it, and how many there are."""
-    sequences: set[str] = set()
-    """Generic paths of token ids that differ."""
+    sequences: set[str] = set()  # Generic paths of token ids that differ.
 
     def note(self, kind: str, severity: Severity, at: tuple[str, str], what: str, details: str = "") -> None:
         """Remember a difference; the first of its kind at a generic path lends its details."""

@@ -24,19 +24,14 @@ if TYPE_CHECKING:
 
     Flags: TypeAlias = NDArray[np.bool_]
 
-ENOUGH = 8
-"""Different values that a claim about a whole curve needs."""
-_FITS = 0.9
-"""Share of the difference that a sentence must take away."""
-_CLEAR = 10
-"""A difference is so many times as large as the last digit, or the sentence is about rounding."""
-_FINE = 1000
-"""A value is so many times as large as its last digit, or it says little that the digits agree."""
+ENOUGH = 8  # Different values that a claim about a whole curve needs.
+_FITS = 0.9  # Share of the difference that a sentence must take away.
+_CLEAR = 10  # A difference is so many times as large as the last digit, or the sentence is about rounding.
+_FINE = 1000  # A value is so many times as large as its last digit, or it says little that the digits agree.
 _ROUGHLY = 0.999
 _TAIL, _QUIET, _ONE_SIDE = 6, 0.05, 0.95
 """A late drift: so many values at least, behind others that moved by this share of it at most, nearly all to one side."""
-_SEED = 24
-"""Values that it takes to tell another seed from noise."""
+_SEED = 24  # Values that it takes to tell another seed from noise.
 
 
 @np.errstate(all="ignore")

@@ -13,8 +13,7 @@ from math import log10
 
 import msgspec
 
-ENOUGH = 8
-"""Earlier moves below which nothing is said about what is usual."""
+ENOUGH = 8  # Earlier moves below which nothing is said about what is usual.
 _NOT_MOVED = 1e-12
 _LEAST_SPREAD = 0.1
 """In powers of ten: what differs by less than a quarter is no news, however alike the earlier moves were."""
@@ -26,17 +25,13 @@ class EarlierMoves(msgspec.Struct, frozen=True, kw_only=True):
     """A move of a metric held against those of earlier refreshes."""
 
     size: float
-    own: int
-    """Earlier moves of this metric in this golden."""
-    compared_with: int = 0
-    """How many moves it was held against; 0 if there were too few."""
+    own: int  # Earlier moves of this metric in this golden.
+    compared_with: int = 0  # How many moves it was held against; 0 if there were too few.
     larger_than: int = 0
-    typical: float | None = None
-    """Their median."""
+    typical: float | None = None  # Their median.
     deviation: float | None = None
     """How many robust standard deviations the move lies above it, on a logarithmic scale."""
-    pooled: str | None = None
-    """Whose moves they were, if not this golden's own."""
+    pooled: str | None = None  # Whose moves they were, if not this golden's own.
 
     @property
     def unusual(self) -> bool:
@@ -65,11 +60,9 @@ class EarlierMoves(msgspec.Struct, frozen=True, kw_only=True):
 class Usual(msgspec.Struct, frozen=True):
     """What some earlier moves have in common."""
 
-    sizes: Sequence[float]
-    """In ascending order."""
+    sizes: Sequence[float]  # In ascending order.
     middle: float
-    spread: float
-    """Median and deviation on the logarithmic scale."""
+    spread: float  # Median and deviation on the logarithmic scale.
 
     @classmethod
     def of(cls, sizes: Iterable[float]) -> Usual:
@@ -96,12 +89,9 @@ class Usual(msgspec.Struct, frozen=True):
 class Past(msgspec.Struct, frozen=True):
     """The moves that a repository's history has."""
 
-    moves: Mapping[str, Mapping[str, Sequence[float]]]
-    """Golden → metric → the size of each move."""
-    platforms: Mapping[str, str] = {}
-    """Golden → its platform, where its path says so."""
-    note: str = ""
-    """What was looked at, and what is not there."""
+    moves: Mapping[str, Mapping[str, Sequence[float]]]  # Golden → metric → the size of each move.
+    platforms: Mapping[str, str] = {}  # Golden → its platform, where its path says so.
+    note: str = ""  # What was looked at, and what is not there.
     pools: dict[tuple[str, str], Usual | None] = msgspec.field(default_factory=dict)
     """Metric and platform → what is usual there; filled when asked."""
 

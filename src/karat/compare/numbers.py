@@ -20,8 +20,7 @@ from karat.goldens.shapes import Metric, Steps, Values
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ZERO = 1e-12
-"""Below this an old value cannot be divided by; the seed's threshold."""
+ZERO = 1e-12  # Below this an old value cannot be divided by; the seed's threshold.
 
 _SAMPLE = 16
 _ENOUGH = 8
@@ -34,8 +33,7 @@ class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
     n_shared: int
     n_steps: int
     avg: float | None
-    change: float | None
-    """mean((new − old) / |old|): positive where values rose, whatever their sign."""
+    change: float | None  # mean((new − old) / |old|): positive where values rose, whatever their sign.
     mean_abs: float | None
     max_abs: float | None
     max_step: int | None
@@ -50,25 +48,18 @@ class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
     nan_gained: int
     first_nan_step: int | None
     nan_lost: int
-    zeros: int
-    """Shared steps whose old value is zero, or nearly, and both are finite."""
-    from_zero: int
-    """Those of them whose new value is not zero."""
-    from_zero_size: float
-    """The largest such new value, as a multiple of the curve's largest old one; inf if all are 0."""
-    odd_changed: int
-    """Shared steps that are not finite on either side, and not alike (NaN → inf, inf → −inf)."""
-    mean_diff: float | None
-    """mean(new − old) over values that are finite on both sides; its sign is the direction."""
+    zeros: int  # Shared steps whose old value is zero, or nearly, and both are finite.
+    from_zero: int  # Those of them whose new value is not zero.
+    from_zero_size: float  # The largest such new value, as a multiple of the curve's largest old one; inf if all are 0.
+    odd_changed: int  # Shared steps that are not finite on either side, and not alike (NaN → inf, inf → −inf).
+    mean_diff: float | None  # mean(new − old) over values that are finite on both sides; its sign is the direction.
     raised: int
-    lowered: int
-    """How many of them rose and fell; a mean can hide either."""
+    lowered: int  # How many of them rose and fell; a mean can hide either.
     tolerance_ratio: float | None
     steady: float | None
     decimals_old: int | None
     decimals_new: int | None
-    suspect: bool
-    """The new curve may be made of the old one's very digits: worth a closer look, see `explain`."""
+    suspect: bool  # The new curve may be made of the old one's very digits: worth a closer look, see `explain`.
 
 
 class Aligned(msgspec.Struct, frozen=True, gc=False):
@@ -121,8 +112,7 @@ class _Flat(msgspec.Struct, frozen=True):
     new: Values
     lengths: NDArray[np.int64]
     ends: NDArray[np.int64]
-    filled: NDArray[np.int64]
-    """The segments that are not empty, which reduceat alone would get wrong."""
+    filled: NDArray[np.int64]  # The segments that are not empty, which reduceat alone would get wrong.
 
     @classmethod
     def of(cls, aligned: Sequence[Aligned]) -> _Flat:
@@ -260,11 +250,9 @@ def _decimals(flat: _Flat) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.where(enough, before, -1), np.where(enough, after, -1)
 
 
-FURTHEST = 8
-"""Steps by which a curve may be shifted."""
+FURTHEST = 8  # Steps by which a curve may be shifted.
 _PROBES = np.array([[0.15], [0.3], [0.5], [0.65], [0.8]])
-_ENDS_IN_ZEROS = (1 << 42) - 1
-"""The bits of a float that float16 and bfloat16 do not have."""
+_ENDS_IN_ZEROS = (1 << 42) - 1  # The bits of a float that float16 and bfloat16 do not have.
 
 
 def _suspects(flat: _Flat, before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -23,47 +23,30 @@ from karat.findings import Severity, check_keys, expect
 class Rule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The thresholds for one metric. Relative differences are (old − new) / old."""
 
-    noise: float = 1e-4
-    """|avg| below this is run-to-run noise, if nothing else objects."""
+    noise: float = 1e-4  # |avg| below this is run-to-run noise, if nothing else objects.
     drift_avg: float = 1e-3
     drift_mean: float = 1e-3
-    drift_max: float = 1e-2
-    """At or above: drift. Signed mean, mean |·| and max |·|; the last two overrule the first."""
+    drift_max: float = 1e-2  # At or above: drift. Signed mean, mean |·| and max |·|; the last two overrule the first.
     break_avg: float = 5e-2
     break_mean: float = 5e-2
-    break_max: float = 1e-1
-    """At or above: break."""
+    break_max: float = 1e-1  # At or above: break.
     rtol: float | None = None
-    atol: float = 0.0
-    """The suite's own tolerance, |old − new| ≤ atol + rtol·|old|; reported as a ratio."""
-    steady: bool = False
-    """Judge the ratio of medians after warm-up instead of single steps (timings jitter)."""
-    warm_up: float = 0.3
-    """Share of the leading steps that `steady` leaves out."""
-    missing: float = 0
-    """Samples of a curve that may be missing without an objection; they are still told."""
-    exact: bool = False
-    """Any difference is drift (counts, token ids): relative size says nothing about them."""
-    better: str | None = None
-    """`lower` or `higher`: if no value moved the other way, drift is one severity less grave."""
+    atol: float = 0.0  # The suite's own tolerance, |old − new| ≤ atol + rtol·|old|; reported as a ratio.
+    steady: bool = False  # Judge the ratio of medians after warm-up instead of single steps (timings jitter).
+    warm_up: float = 0.3  # Share of the leading steps that `steady` leaves out.
+    missing: float = 0  # Samples of a curve that may be missing without an objection; they are still told.
+    exact: bool = False  # Any difference is drift (counts, token ids): relative size says nothing about them.
+    better: str | None = None  # `lower` or `higher`: if no value moved the other way, drift is one severity less grave.
     worst: Severity = Severity.FAIL
     """Drift of this metric is never graver than this; what is missing is not a matter of taste."""
-    family: str | None = None
-    """Metrics that move together; groups are made per family."""
-    margin_column: str | None = None
-    """Tables: the column that holds this column's own relative tolerance."""
-    tolerance: bool = False
-    """Tables: this column *is* a tolerance; a larger value is a widened one."""
-    check: str | None = None
-    """How `karat check` judges it, one of CHECKS; None: by what the other fields say."""
-    outliers: float = 0
-    """Values out of tolerance that `karat check` always allows."""
-    outlier_share: float = 0.0
-    """The share of all values that may be out of tolerance, where that is more."""
-    outliers_max: float = inf
-    """Never more than so many of them, however long the run."""
-    required: bool = False
-    """Series: the golden must have this metric, whose name is no glob."""
+    family: str | None = None  # Metrics that move together; groups are made per family.
+    margin_column: str | None = None  # Tables: the column that holds this column's own relative tolerance.
+    tolerance: bool = False  # Tables: this column *is* a tolerance; a larger value is a widened one.
+    check: str | None = None  # How `karat check` judges it, one of CHECKS; None: by what the other fields say.
+    outliers: float = 0  # Values out of tolerance that `karat check` always allows.
+    outlier_share: float = 0.0  # The share of all values that may be out of tolerance, where that is more.
+    outliers_max: float = inf  # Never more than so many of them, however long the run.
+    required: bool = False  # Series: the golden must have this metric, whose name is no glob.
     closed: bool = False
     """A value where the golden has none (a step without a sample, an item behind a list's end) is out of tolerance."""
     improved_from: float | None = None
@@ -73,15 +56,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     short_steps: float = 0
     short_window: tuple[int, int] | None = None
     """The window of a golden whose last sample is at most step `short_steps`."""
-    unordered: bool = False
-    """Requests of a document: the order within the innermost lists does not matter."""
+    unordered: bool = False  # Requests of a document: the order within the innermost lists does not matter.
     at: str | None = None
     """Requests of a document: the key beside it that says which items of the result's list the golden has."""
     min: float | None = None
-    max: float | None = None
-    """`range`: values must lie between these, whatever the golden's values are."""
-    pattern: str = "*"
-    """The pattern of the gravest rule that shaped this one; printed with the verdict."""
+    max: float | None = None  # `range`: values must lie between these, whatever the golden's values are.
+    pattern: str = "*"  # The pattern of the gravest rule that shaped this one; printed with the verdict.
     origin: str = "default"
 
     @cached_property
@@ -285,8 +265,7 @@ def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> list[PartialR
     return [PartialRule(str(glob), sets, origin, str(path), str(shape)) for glob in patterns]
 
 
-_LOCAL = "suite rule "
-"""Stands for the origin of a rule of the suite's, by its number."""
+_LOCAL = "suite rule "  # Stands for the origin of a rule of the suite's, by its number.
 _SHAPES = ("series", "table", "document", "*")
 _TOLERANCES = frozenset({"rtol", "atol", "exact", "window", "short_window", "margin_column"})
 _TEXT = {

@@ -20,8 +20,7 @@ from karat.goldens.shapes import RowKey, Table
 from karat.report.words import count, few
 
 _NAMES_SHOWN = 5
-_Kind = tuple[str, Severity, str, str]
-"""Kind and severity of a finding, a noun, and what became of so many of them."""
+_Kind = tuple[str, Severity, str, str]  # Kind and severity of a finding, a noun, and what became of so many of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,9 @@ class _Column:
     name: str
     rule: Rule
     cells: Sequence[_Cell]
-    margins: Sequence[float | None]
-    """Each row's own relative tolerance, where the rule names the column that holds it."""
-    numbers: Sequence[int]
-    """Places of the cells that are judged as numbers."""
-    equal: int
-    """How many of the other cells are equal."""
+    margins: Sequence[float | None]  # Each row's own relative tolerance, where the rule names the column that holds it.
+    numbers: Sequence[int]  # Places of the cells that are judged as numbers.
+    equal: int  # How many of the other cells are equal.
 
 
 def row_name(key: RowKey) -> str:

@@ -24,8 +24,7 @@ CONFIG = """[goldens]
 paths = ["goldens/**/*.json", "goldens/**/*.csv"]
 cases = ["goldens/{model}/{case}/golden_values_{lane}_{platform}.json"]
 """
-CI_RUN = "ci-run"
-"""Where the sample keeps what a CI run left, as `gh run download` would lay it out."""
+CI_RUN = "ci-run"  # Where the sample keeps what a CI run left, as `gh run download` would lay it out.
 
 Files = Mapping[str, str]
 

@@ -35,8 +35,7 @@ from karat.tensors.dtypes import for_dtype
 from karat.tensors.report import place
 from karat.tensors.tensor import Damaged, TensorExtent
 
-_LARGE = 32 << 20
-"""Bytes from which a tensor is worth all threads at once, and then no other runs beside it."""
+_LARGE = 32 << 20  # Bytes from which a tensor is worth all threads at once, and then no other runs beside it.
 
 Progress = Callable[[int, int], None]
 Entry = tuple[MetricChange | None, tuple[Finding, ...]]

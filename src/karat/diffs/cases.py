@@ -36,10 +36,8 @@ class Captured(msgspec.Struct, frozen=True):
 
     cases: Mapping[str, Case] = {}
     """By the folder they lie in, or by their own path where the other side has no folders."""
-    folders: frozenset[str] = frozenset()
-    """Every folder that is a case, also of those that need no look."""
-    findings: tuple[Finding, ...] = ()
-    """About the place, not about one case."""
+    folders: frozenset[str] = frozenset()  # Every folder that is a case, also of those that need no look.
+    findings: tuple[Finding, ...] = ()  # About the place, not about one case.
     out_of_reach: Mapping[str, Finding] = {}
     """Cases of which something is named and not here; what one side cannot show is no news of the other."""
 
@@ -58,8 +56,7 @@ class BothSides(msgspec.Struct, frozen=True):
 
     old: Captured
     new: Captured
-    unchanged: tuple[str, ...] = ()
-    """Cases that git knows to be the same on both sides."""
+    unchanged: tuple[str, ...] = ()  # Cases that git knows to be the same on both sides.
 
     def owner(self) -> Callable[[str], bool]:
         """Says whether a file is part of a case on either side, or of the bookkeeping beside cases."""

@@ -49,25 +49,19 @@ class DiffOptions:
 
     globs: Sequence[str] = DEFAULT_GLOBS
     exclude: Sequence[str] = ()
-    cases: Sequence[str] = ()
-    """Patterns that read a case's identity off its path."""
+    cases: Sequence[str] = ()  # Patterns that read a case's identity off its path.
     rules: RuleBook = field(default_factory=RuleBook)
     status: Sequence[str] = STATUS_ORDER
     only: Sequence[str] = ()
     only_metric: Sequence[str] = ()
-    everything: bool = False
-    """Read unchanged goldens as well."""
+    everything: bool = False  # Read unchanged goldens as well.
     keep_curves: bool = False
-    provenance: bool = False
-    """Tell where the values of both sides came from, as their locks say."""
+    provenance: bool = False  # Tell where the values of both sides came from, as their locks say.
     history: bool | None = None
     """Hold moves against those of earlier refreshes; None: if that was asked for before, so that it is quick."""
-    preset: str | None = None
-    """The preset named on the command line, to be named again in the advice."""
-    store: str | None = None
-    """The store that `store:REF` stands for."""
-    jobs: int | None = 1
-    """Processes to read and compare with; None for as many as there are cores and work for."""
+    preset: str | None = None  # The preset named on the command line, to be named again in the advice.
+    store: str | None = None  # The store that `store:REF` stands for.
+    jobs: int | None = 1  # Processes to read and compare with; None for as many as there are cores and work for.
     progress: Callable[[int, int], None] | None = None
 
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from karat.diffs.diff import DiffOptions
 
 _SCHEMA = "karat.history/1"
-_AT_ONCE = 4000
-"""Pairs that are compared before their curves and findings are let go."""
+_AT_ONCE = 4000  # Pairs that are compared before their curves and findings are let go.
 _STEADY = frozenset({"steady", "warm_up"})
 _MOVED = frozenset({Verdict.NOISE, Verdict.DRIFT, Verdict.BREAK})
 
@@ -40,10 +39,8 @@ class Replaced(msgspec.Struct, array_like=True):
 
     path: int
     old: bytes
-    new: bytes
-    """The two blobs; empty where it was added or deleted."""
-    sizes: dict[int, float] | None = None
-    """Metric → the size of its move; None while the two are not compared."""
+    new: bytes  # The two blobs; empty where it was added or deleted.
+    sizes: dict[int, float] | None = None  # Metric → the size of its move; None while the two are not compared.
 
 
 class Refresh(msgspec.Struct, array_like=True):

@@ -19,8 +19,7 @@ from karat.system import git
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN
 
-Locks = Mapping[str, Mapping[str, LockEntry]]
-"""Lock → name of a golden in it → its line."""
+Locks = Mapping[str, Mapping[str, LockEntry]]  # Lock → name of a golden in it → its line.
 Origins = dict[str, tuple[LockEntry | None, LockEntry | None]]
 
 SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}

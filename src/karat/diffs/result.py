@@ -39,11 +39,9 @@ class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     family: str
     direction: str
-    members: tuple[tuple[str, str | None], ...]
-    """(path, metric) of each member, largest movement first."""
+    members: tuple[tuple[str, str | None], ...]  # (path, metric) of each member, largest movement first.
     low: float | None = None
-    high: float | None = None
-    """Range of the members' deciding relative differences, in size, where they have one."""
+    high: float | None = None  # Range of the members' deciding relative differences, in size, where they have one.
 
     @property
     def paths(self) -> list[str]:
@@ -62,16 +60,12 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
     new: str
     changes: tuple[Change, ...]
     groups: tuple[FindingGroup, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """About the whole comparison rather than one file."""
-    unchanged: int = 0
-    """Goldens whose bytes are the same on both sides and were therefore not read."""
-    root: str = ""
-    """The folder the goldens have in common, for titles."""
+    findings: tuple[Finding, ...] = ()  # About the whole comparison rather than one file.
+    unchanged: int = 0  # Goldens whose bytes are the same on both sides and were therefore not read.
+    root: str = ""  # The folder the goldens have in common, for titles.
     provenance: Mapping[str, tuple[LockEntry | None, LockEntry | None]] = {}
     """Golden → where its old and its new values came from, where a lock knows and it was asked for."""
-    history: str = ""
-    """Which history the moves were held against, and what it lacks; empty if none was asked."""
+    history: str = ""  # Which history the moves were held against, and what it lacks; empty if none was asked.
 
     def history_lines(self) -> Iterator[str]:
         """Which moves earlier refreshes hardly ever made, for people; nothing if no history was asked."""

@@ -34,8 +34,7 @@ class WorkTree(msgspec.Struct, frozen=True):
 
     root: Path
     name: str = "working tree"
-    up: str = ""
-    """The way from where the user stands to the root: empty there, `../` one folder below."""
+    up: str = ""  # The way from where the user stands to the root: empty there, `../` one folder below.
 
 
 class AnyFolder(msgspec.Struct, frozen=True):
@@ -57,8 +56,7 @@ class Bundles(msgspec.Struct, frozen=True):
 
     root: Path
     name: str
-    word: str
-    """What `karat.store.place.open_word` opens."""
+    word: str  # What `karat.store.place.open_word` opens.
 
 
 Side: TypeAlias = Revision | WorkTree | AnyFolder | OneFile | Bundles
@@ -91,8 +89,7 @@ class Item(msgspec.Struct, frozen=True):
     path: str
     old: Ref | None
     new: Ref | None
-    certain: bool = False
-    """The sides are known to differ, or are to be read even if they do not."""
+    certain: bool = False  # The sides are known to differ, or are to be read even if they do not.
 
 
 class Items(msgspec.Struct, frozen=True):

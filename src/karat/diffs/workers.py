@@ -39,8 +39,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook
     status: Sequence[str]
     keep_curves: bool = False
-    digests: bool = False
-    """Hash every golden, not only those that came or went."""
+    digests: bool = False  # Hash every golden, not only those that came or went.
     judged: bool = True
     packed: bool = False
 
@@ -49,8 +48,7 @@ class Compared(msgspec.Struct):
     """What came of some items."""
 
     changes: list[Change] = []
-    unchanged: int = 0
-    """Items whose bytes turned out to be equal."""
+    unchanged: int = 0  # Items whose bytes turned out to be equal.
     digests: dict[str, tuple[bytes | None, bytes | None]] = {}
     """SHA-256 of goldens that came or went, to recognise moves; of all, where they are asked for."""
 

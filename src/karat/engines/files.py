@@ -63,8 +63,7 @@ def shown_path(path: Path, root: Path) -> str:
 
 _LARGEST, _TOTAL = 16 << 20, 64 << 20
 _MOST_COLLECTED = 10_000
-_NOTES = 20
-"""Files that are named when they are left out; the rest is counted."""
+_NOTES = 20  # Files that are named when they are left out; the rest is counted.
 
 Stamps = dict[Path, tuple[int, ...]]
 
@@ -144,8 +143,7 @@ def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
                 yield shown_path(path, folder), path
 
 
-_MOST_HASHED = 1000
-"""Files that are listed one by one; of more, the rest has one hash together."""
+_MOST_HASHED = 1000  # Files that are listed one by one; of more, the rest has one hash together.
 
 
 def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:

@@ -34,12 +34,10 @@ class JobCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     passed: tuple[str, ...] = ()
     """Secrets of that environment, names or globs, that this very command may see: to log in somewhere for karat."""
     timeout: float | None = None
-    unless: tuple[str, ...] = ()
-    """Not needed if this command succeeds: a clone that is there, a container that runs."""
+    unless: tuple[str, ...] = ()  # Not needed if this command succeeds: a clone that is there, a container that runs.
     when_killed: tuple[tuple[str, ...], ...] = ()
     """Run if the command is killed: what a container's client started lives elsewhere."""
-    may_fail: bool = False
-    """Whether the job goes on after it failed."""
+    may_fail: bool = False  # Whether the job goes on after it failed.
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,14 +59,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Globs, seen from @OUT@ and then from the last command's folder: files that come back."""
     hash_files: tuple[str, ...] = ()
     """Globs, seen from @AREA@ (or absolute): built files whose hash is part of the identity."""
-    known: tuple[str, ...] = ()
-    """Identities that have been measured: what follows `identify` is left out for them."""
+    known: tuple[str, ...] = ()  # Identities that have been measured: what follows `identify` is left out for them.
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What is known of the point without running anything: image digest, commit ids."""
-    passed: tuple[str, ...] = ()
-    """Secrets of the runner's environment that every command may see."""
-    withheld: tuple[str, ...] = ()
-    """Variables that are secrets although their names do not say so."""
+    passed: tuple[str, ...] = ()  # Secrets of the runner's environment that every command may see.
+    withheld: tuple[str, ...] = ()  # Variables that are secrets although their names do not say so.
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,38 +71,29 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     role: Role
     name: str = ""
-    exit_code: int | None = None
-    """None: killed, or not run."""
+    exit_code: int | None = None  # None: killed, or not run.
     signal: int | None = None
     timed_out: bool = False
     skipped: bool = False
-    seconds: float = 0.0
-    """From just before its process was started to its end."""
+    seconds: float = 0.0  # From just before its process was started to its end.
     output: bytes = b""
     """stdout and stderr together; of a long one the first and the last part, with a line that says what was left out."""
-    error: str = ""
-    """Why it could not be started."""
+    error: str = ""  # Why it could not be started.
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     ran: tuple[Ran, ...] = ()
-    started: float
-    """Seconds since 1970."""
+    started: float  # Seconds since 1970.
     seconds: float = 0.0
-    where: str = ""
-    """Host, slot and devices, for a person."""
+    where: str = ""  # Host, slot and devices, for a person.
     files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
-    hashes: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Built file → sha256."""
+    hashes: Mapping[str, str] = msgspec.field(default_factory=dict)  # Built file → sha256.
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The job's, and what `identify` and the hashes added."""
-    identity_key: str = ""
-    """One digest of the identity."""
-    shared: bool = False
-    """Whether measuring was left out because this identity is known."""
-    lost: str = ""
-    """Why nothing came back: the worker died, the node is gone. Nothing is known of the point then."""
+    identity_key: str = ""  # One digest of the identity.
+    shared: bool = False  # Whether measuring was left out because this identity is known.
+    lost: str = ""  # Why nothing came back: the worker died, the node is gone. Nothing is known of the point then.
     notes: tuple[str, ...] = ()
     """Sentences: a file that was too large to come back, a worker that was lost before this one."""
 

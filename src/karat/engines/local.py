@@ -143,10 +143,8 @@ class LocalEngine:
 
     def __init__(self, claim: SlotClaim) -> None:
         self._claim = claim
-        self._waiting: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
-        """None: there will be no more."""
-        self._tickets: dict[str, _Ticket] = {}
-        """Jobs in flight, by key."""
+        self._waiting: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()  # None: there will be no more.
+        self._tickets: dict[str, _Ticket] = {}  # Jobs in flight, by key.
         self._done: queue.SimpleQueue[tuple[_Ticket, JobResult | Exception]] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, args=(slot,), daemon=True, name=f"slot {index}")

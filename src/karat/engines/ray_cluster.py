@@ -32,8 +32,7 @@ class ClusterHead:
         host, _, port = address.rpartition(":")
         self._address = address
         self._place = (host.strip("[]"), int(port)) if port.isdigit() else None
-        self._missing: float | None = None
-        """Since when it does not answer."""
+        self._missing: float | None = None  # Since when it does not answer.
 
     @property
     def is_gone(self) -> bool:

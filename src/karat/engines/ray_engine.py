@@ -35,8 +35,7 @@ _SETTINGS = 4
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
 _ABANDON = 5.0
-AREAS = "KARAT_AREAS"
-"""A node's environment variable: where its areas are, instead of the folder for temporary files."""
+AREAS = "KARAT_AREAS"  # A node's environment variable: where its areas are, instead of the folder for temporary files.
 _OF_RAY = {"RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
 _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
@@ -58,8 +57,7 @@ class RayEngine:
         self._ray, self._silence, self._head, self._capacity = ray, silence, head, capacity
         self._hunt, self._retries = hunt, retries
         self._work = ray.remote(run_on_worker)
-        self._flights: dict[Any, _Flight] = {}
-        """Reference of what is awaited → the job."""
+        self._flights: dict[Any, _Flight] = {}  # Reference of what is awaited → the job.
         self._cancelled: list[Any] = []
 
     @property

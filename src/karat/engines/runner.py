@@ -46,18 +46,13 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Where one job runs at a time."""
 
     number: int
-    area: Path
-    """The kept folder."""
-    cores: tuple[int, ...] = ()
-    """Cores that nobody else uses; empty: not pinned."""
-    gpus: tuple[str, ...] = ()
-    """GPUs that nobody else uses, as CUDA_VISIBLE_DEVICES names them."""
+    area: Path  # The kept folder.
+    cores: tuple[int, ...] = ()  # Cores that nobody else uses; empty: not pinned.
+    gpus: tuple[str, ...] = ()  # GPUs that nobody else uses, as CUDA_VISIBLE_DEVICES names them.
     held: tuple[int, ...] = ()
     """Descriptors of locks: the supervisor keeps them, so that they last as long as the last process of a job."""
-    node: str = ""
-    """Of a cluster: which node."""
-    env: Mapping[str, str] | None = None
-    """The environment commands run in; None: the runner's own."""
+    node: str = ""  # Of a cluster: which node.
+    env: Mapping[str, str] | None = None  # The environment commands run in; None: the runner's own.
 
     @property
     def where(self) -> str:

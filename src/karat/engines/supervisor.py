@@ -24,15 +24,11 @@ from typing import Any, NamedTuple
 
 from karat.system.processes import MARK, Table, descendants, end_all, marked, overwritten, processes
 
-GRACE = 5.0
-"""Seconds between asking to end and ending."""
-_AFTERWARDS = 60.0
-"""For each `when_killed` command."""
-_A_DAY = 86400.0
-"""As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
+GRACE = 5.0  # Seconds between asking to end and ending.
+_AFTERWARDS = 60.0  # For each `when_killed` command.
+_A_DAY = 86400.0  # As long as one look may take: the kernel counts no more than 24 days, and a command may have more.
 _SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
-_PIECE = 1 << 16
-"""A program that prints letter by letter must not cost an object for each."""
+_PIECE = 1 << 16  # A program that prints letter by letter must not cost an object for each.
 
 
 class RecentOutput:
@@ -71,14 +67,12 @@ class RecentOutput:
 
 
 class CommandEnded(NamedTuple):
-    status: int | None = None
-    """As subprocess has it; None: it was never started."""
+    status: int | None = None  # As subprocess has it; None: it was never started.
     timed_out: bool = False
     seconds: float = 0.0
     """From just before it was started, so with the fork and the loading of its program, until it was known to have ended."""
     error: str = ""
-    left: int = 0
-    """Processes that could not be ended."""
+    left: int = 0  # Processes that could not be ended.
 
 
 class Supervisor:
@@ -87,8 +81,7 @@ class Supervisor:
     def __init__(self, orders: int, answers: int) -> None:
         self._orders, self._answers = orders, answers
         self._pending = b""
-        self._cut = False
-        """Whether the runner is gone."""
+        self._cut = False  # Whether the runner is gone.
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
         # Of the command that runs.

@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-MAX_DEPTH = 200
-"""Deeper nesting is no golden, and would exhaust the stack of whoever walks it."""
+MAX_DEPTH = 200  # Deeper nesting is no golden, and would exhaust the stack of whoever walks it.
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Flat, because Python before 3.11.5 (Debian 12 has 3.11.2) leaves a possessive group inside of what did not match.
@@ -75,8 +74,7 @@ class Node:
     kind: Literal["object", "array", "scalar"]
     start: int
     end: int
-    value: Any
-    """Of a scalar only."""
+    value: Any  # Of a scalar only.
     items: list[Node]
     keys: list[Key]
 
@@ -218,8 +216,7 @@ class _Scanner(Tokens):
             at = self.space(at + 1)
 
 
-LARGE = 1 << 23
-"""From this size on, it pays to look whether a text is whole before values are made of it."""
+LARGE = 1 << 23  # From this size on, it pays to look whether a text is whole before values are made of it.
 
 # A run is bounded, because the expression engine remembers every turn of a repetition.
 _S = r"[ \t\n\r]*+"

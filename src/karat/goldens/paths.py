@@ -29,8 +29,7 @@ DEFAULT_GLOBS = (
 )
 """Where goldens are looked for without a configuration."""
 
-DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
-"""Every file that could be one: used for folders named on the command line."""
+DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)  # Every file that could be one: used for folders named on the command line.
 
 _NEVER = frozenset({"goldens.lock.json", "karat-manifest.json", "karat.toml"})
 SAMPLES = ".samples.json"
@@ -130,8 +129,7 @@ def narrow(path: str, only: Iterable[str]) -> bool:
     )
 
 
-_TRIES = 400_000
-"""Of places for placeholders: beyond it, a pattern that repeats its names may take for ever."""
+_TRIES = 400_000  # Of places for placeholders: beyond it, a pattern that repeats its names may take for ever.
 
 
 class CasePattern:

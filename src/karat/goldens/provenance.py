@@ -42,8 +42,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     platform: str | None = None
     image: str | None = None
     date: str | None = None
-    accepted: str | None = None
-    """Why it was taken although karat objected."""
+    accepted: str | None = None  # Why it was taken although karat objected.
 
 
 class LockEntry(Provenance, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,25 +136,17 @@ class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_n
     schema_name: str = RECORD_SCHEMA
     source: str = "github"
     run_id: str | None = None
-    scope: str | None = None
-    """`only-failing` or `all`."""
-    command: str | None = None
-    """The command line as typed, without any secret."""
+    scope: str | None = None  # `only-failing` or `all`.
+    command: str | None = None  # The command line as typed, without any secret.
     files: tuple[str, ...] = ()
-    confirmed: tuple[str, ...] = ()
-    """Goldens that came in as they stand already."""
-    narrowed: bool = False
-    """Whether only some goldens, platforms or metrics were asked for."""
-    not_refreshed: tuple[str, ...] = ()
-    """What was asked for and not done, one sentence each."""
-    accepted: tuple[str, ...] = ()
-    """Goldens that were taken although they are incomplete, because the user said so."""
-    commit: str | None = None
-    """The commit that the run was of."""
+    confirmed: tuple[str, ...] = ()  # Goldens that came in as they stand already.
+    narrowed: bool = False  # Whether only some goldens, platforms or metrics were asked for.
+    not_refreshed: tuple[str, ...] = ()  # What was asked for and not done, one sentence each.
+    accepted: tuple[str, ...] = ()  # Goldens that were taken although they are incomplete, because the user said so.
+    commit: str | None = None  # The commit that the run was of.
     date: str | None = None
     tests: int | None = None
-    goldens: int | None = None
-    """The seed's two totals: tests with golden values, golden values found."""
+    goldens: int | None = None  # The seed's two totals: tests with golden values, golden values found.
 
 
 def record_path(root: Path) -> Path:

@@ -17,8 +17,7 @@ from karat.system import git
 from karat.system.command import Command, quoted
 from karat.system.files import Displaced, bytes_of, swap_bytes, take_away
 
-_PATIENCE = 2.0
-"""Seconds for whoever saves a file again and again."""
+_PATIENCE = 2.0  # Seconds for whoever saves a file again and again.
 
 
 def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:

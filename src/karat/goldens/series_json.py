@@ -26,8 +26,7 @@ from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, Steps, 
 FIELDS = ("values", "start_step", "end_step", "step_interval", "value_precision")
 """The fields of a block that karat understands."""
 
-NO_SAMPLE = "nan"
-"""What stands in the file where a step has no sample."""
+NO_SAMPLE = "nan"  # What stands in the file where a step has no sample.
 
 _STEP = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64 = 2**63

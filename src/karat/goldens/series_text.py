@@ -11,8 +11,7 @@ from karat.goldens import text_file
 from karat.goldens.line_records import ended, ensure_held, merge
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
 
-METRIC = "value"
-"""The name of the only metric; the file has no place for one."""
+METRIC = "value"  # The name of the only metric; the file has no place for one.
 
 _NUMBER = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _SAMPLE = re.compile(
@@ -30,8 +29,7 @@ class _Sample:
     raw: str
     step: int
     token: str
-    span: tuple[int, int]
-    """Where the value's token stands in the line."""
+    span: tuple[int, int]  # Where the value's token stands in the line.
 
     @property
     def value(self) -> float:

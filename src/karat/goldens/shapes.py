@@ -38,8 +38,7 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     start: int | None = None
     end: int | None = None
     interval: int | None = None
-    precision: int | None = None
-    """`value_precision`, the number of decimals the writer says it kept."""
+    precision: int | None = None  # `value_precision`, the number of decimals the writer says it kept.
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the block that karat does not interpret; kept, and compared by structure."""
     listed: bool = False
@@ -82,12 +81,10 @@ class Table(msgspec.Struct, frozen=True):
     """Row key → columns, every cell the text that stands in the file (stripped)."""
 
     columns: tuple[str, ...]
-    key: tuple[str, ...]
-    """The names of the columns that make a row's identity; a prefix or subset of `columns`."""
+    key: tuple[str, ...]  # The names of the columns that make a row's identity; a prefix or subset of `columns`.
     rows: Mapping[RowKey, tuple[str, ...]]
     """All cells of a row, in the order of `columns`; for a duplicate key, the first row."""
-    header: bool = True
-    """False where the file has no header line and the columns are known by their form."""
+    header: bool = True  # False where the file has no header line and the columns are known by their form.
 
     shape: ClassVar[Shape] = "table"
 
@@ -108,5 +105,4 @@ class Reading(msgspec.Struct, frozen=True):
 
     golden: Golden | None
     findings: tuple[Finding, ...] = ()
-    format: str | None = None
-    """Name of the format that read it, e.g. `series-json`."""
+    format: str | None = None  # Name of the format that read it, e.g. `series-json`.

@@ -42,10 +42,8 @@ class CSVEntry:
 
     content: str
     tail: str
-    cells: tuple[str, ...]
-    """Stripped; of a comment, what stands behind the mark."""
-    line: int = 0
-    """Where it begins, counted from 1; 0 for an entry that is new."""
+    cells: tuple[str, ...]  # Stripped; of a comment, what stands behind the mark.
+    line: int = 0  # Where it begins, counted from 1; 0 for an entry that is new.
     comment: bool = False
 
     def with_cells(self, cells: tuple[str, ...], *, mark: str) -> CSVEntry:

@@ -19,10 +19,8 @@ from karat.hunts.search.inference import PairJudgement
 from karat.hunts.search.observations import samples
 from karat.hunts.timelines.timeline import Timeline
 
-_NEAR, _BLUR = 0.25, 0.1
-"""A share this near to none or all is that, if it is known this well."""
-_ADDS_UP = 0.25
-"""Shares of parts that act on their own add up to the whole, give or take this."""
+_NEAR, _BLUR = 0.25, 0.1  # A share this near to none or all is that, if it is known this well.
+_ADDS_UP = 0.25  # Shares of parts that act on their own add up to the whole, give or take this.
 
 Mix = Callable[[frozenset[str]], Point | None]
 Measure = Callable[[Sequence[Point]], Sequence[Observed]]

@@ -150,15 +150,11 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "karat.hunt-plan/1"
     stages: tuple[str, ...]
-    points: tuple[Point, ...]
-    """Of the first stage; finer ones depend on what it finds."""
+    points: tuple[Point, ...]  # Of the first stage; finer ones depend on what it finds.
     first: tuple[PlannedRun, ...]
-    expected: int | None
-    """Runs of the first stage, as far as the strategy can say before it has seen anything."""
-    sweep: int
-    """Runs that trying every point once would take."""
-    longest: float
-    """Seconds a run may take at most: its warm-ups and repeats, each to its time-out."""
+    expected: int | None  # Runs of the first stage, as far as the strategy can say before it has seen anything.
+    sweep: int  # Runs that trying every point once would take.
+    longest: float  # Seconds a run may take at most: its warm-ups and repeats, each to its time-out.
     notes: tuple[str, ...] = ()
 
 

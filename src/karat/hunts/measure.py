@@ -75,8 +75,7 @@ class Measurer:
         self._by_point: dict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
         self._originals: dict[str, list[Attempt]] = defaultdict(list)
         """Identity → its attempts that were really run, and say something."""
-        self._runs = 0
-        """Attempts that were really run; shared ones cost nothing."""
+        self._runs = 0  # Attempts that were really run; shared ones cost nothing.
         for row in hunt.journal.attempts():
             self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}

@@ -15,8 +15,7 @@ import msgspec
 from karat.changepoints.series import Analysis, Better, Outcome
 from karat.report.result import Result
 
-CRASH = "crash"
-"""The metric of a crash that is hunted: 1 where it happened."""
+CRASH = "crash"  # The metric of a crash that is hunted: 1 where it happened.
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,14 +23,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     """Unique in its stage, and the same in every run of a hunt: `2023-08-24`, `xla@1a2b3c4 jax@5d6e7f8`, `1.26.0`."""
-    label: str
-    """For a person; short."""
-    when: datetime | None = None
-    """Time zone aware."""
+    label: str  # For a person; short.
+    when: datetime | None = None  # Time zone aware.
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What it is made of: repository → commit id, `image` → reference, package → version, `value` → text."""
-    missing: str = ""
-    """Why it is not available; empty: it is."""
+    missing: str = ""  # Why it is not available; empty: it is.
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +43,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A commit, release or image that may have made the change."""
 
-    part: str
-    """The repository or package."""
+    part: str  # The repository or package.
     id: str
     title: str = ""
     author: str = ""
@@ -59,28 +54,22 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of the probe at one point."""
 
-    stage: str
-    """The stage's key: `0`, or of a zoom `0.2/1` (change 2 of stage 0, zoomed into at stage 1)."""
+    stage: str  # The stage's key: `0`, or of a zoom `0.2/1` (change 2 of stage 0, zoomed into at stage 1).
     point: str
-    number: int
-    """Of this point: 1, 2, …"""
+    number: int  # Of this point: 1, 2, …
     outcome: Outcome
-    samples: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
-    """Metric → one value per repeat."""
+    samples: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)  # Metric → one value per repeat.
     signature: str = ""
     hunted: bool | None = None
     """Where a crash is hunted: whether this is it. A crash of another kind is broken, not good and not bad."""
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     identity_key: str = ""
-    shared_with: str = ""
-    """The point whose results these are, because the same thing was under test."""
+    shared_with: str = ""  # The point whose results these are, because the same thing was under test.
     seconds: float = 0.0
     started: float = 0.0
     where: str = ""
-    why: str = ""
-    """What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`."""
-    note: str = ""
-    """One sentence: what went wrong, or what is odd."""
+    why: str = ""  # What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`.
+    note: str = ""  # One sentence: what went wrong, or what is odd.
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,16 +77,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     """Metric → samples of the attempts that were ok."""
-    outcomes: tuple[Outcome, ...] = ()
-    """One per attempt."""
-    signatures: tuple[str, ...] = ()
-    """One per attempt; empty for those that did not crash."""
+    outcomes: tuple[Outcome, ...] = ()  # One per attempt.
+    signatures: tuple[str, ...] = ()  # One per attempt; empty for those that did not crash.
 
 
-Seen = Mapping[int, Observed]
-"""A point's place → what was observed there."""
-Runs = Mapping[int, int]
-"""A point's place → how many runs."""
+Seen = Mapping[int, Observed]  # A point's place → what was observed there.
+Runs = Mapping[int, int]  # A point's place → how many runs.
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,10 +90,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     better: Better | None = None
-    threshold: float | None = None
-    """For bisect: worse than this is bad."""
-    binary: bool = False
-    """Good or bad, 0 or 1: a test, a crash; may be flaky."""
+    threshold: float | None = None  # For bisect: worse than this is bad.
+    binary: bool = False  # Good or bad, 0 or 1: a test, a crash; may be flaky.
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,25 +99,20 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     good: int
-    bad: int
-    """Neighbours, or with nothing between them that can be run."""
+    bad: int  # Neighbours, or with nothing between them that can be run.
     before: float | None
     after: float | None
     confidence: float
-    kind: str
-    """regression, improvement, shift, crash."""
-    between: tuple[int, ...] = ()
-    """Points between them that are broken or missing: the change may be any of them."""
+    kind: str  # regression, improvement, shift, crash.
+    between: tuple[int, ...] = ()  # Points between them that are broken or missing: the change may be any of them.
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One run that is wanted next."""
 
     index: int
-    why: str
-    """In a few words: `grid`, `end point`, `midpoint of {} and {}`, `again: unsure`."""
-    ends: tuple[int, ...] = ()
-    """The points that it names."""
+    why: str  # In a few words: `grid`, `end point`, `midpoint of {} and {}`, `again: unsure`.
+    ends: tuple[int, ...] = ()  # The points that it names.
 
     def text(self, points: Sequence[Point]) -> str:
         """Why, with the points' labels: a person does not count."""
@@ -144,8 +122,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
     """What could not have been seen, and what ruling it out would cost."""
 
-    longest_dip: int
-    """Dips of up to this many points, between two tested ones, could have been missed."""
+    longest_dip: int  # Dips of up to this many points, between two tested ones, could have been missed.
     runs_to_rule_out: int
     message: str
 
@@ -155,16 +132,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     asks: tuple[Ask, ...]
     """Best first; at most as many as were asked for. None, and nothing in flight: the search is over."""
-    likely_next: tuple[int, ...] = ()
-    """For fetching ahead."""
-    expected_left: int | None = None
-    """Runs still to come, as far as can be said."""
+    likely_next: tuple[int, ...] = ()  # For fetching ahead.
+    expected_left: int | None = None  # Runs still to come, as far as can be said.
     spans: tuple[Span, ...] = ()
     analyses: tuple[Analysis, ...] = ()
     flake_rate: float | None = None
     missed: Missed | None = None
-    notes: tuple[str, ...] = ()
-    """Sentences: an end point that does not hold, a flake that explains everything."""
+    notes: tuple[str, ...] = ()  # Sentences: an end point that does not hold, a flake that explains everything.
 
 
 class Strategy(Protocol):
@@ -178,12 +152,10 @@ class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One point of a stage."""
 
     point: Point
-    outcome: Outcome | None = None
-    """None: not tried."""
+    outcome: Outcome | None = None  # None: not tried.
     values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
-    log: str = ""
-    """The end of the last log, of a point that did not succeed."""
+    log: str = ""  # The end of the last log, of a point that did not succeed.
     flags: tuple[str, ...] = ()
     """`same binary as 2023-08-24: nothing was rebuilt`, `shared with …`, `flaky: 1 of 4 failed`."""
 
@@ -191,20 +163,14 @@ class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What swapping and confirming said of a change."""
 
-    part: str = ""
-    """The repository that made it; empty: not known."""
-    interaction: bool = False
-    """It takes both: neither alone makes the change."""
-    tried: tuple[str, ...] = ()
-    """Sentences: `new xla with old jax: 537 (as new)`."""
-    parts: tuple[str, ...] = ()
-    """Every repository that has a share in it, or that it takes: one, where `part` says so."""
+    part: str = ""  # The repository that made it; empty: not known.
+    interaction: bool = False  # It takes both: neither alone makes the change.
+    tried: tuple[str, ...] = ()  # Sentences: `new xla with old jax: 537 (as new)`.
+    parts: tuple[str, ...] = ()  # Every repository that has a share in it, or that it takes: one, where `part` says so.
     shares: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Of those that make a part of it each: how much of it, alone."""
-    message: str = ""
-    """One sentence: `xla alone causes it`."""
-    confirmed: bool | None = None
-    """Whether the culprit and its parent, run again, still differ; None: not tried."""
+    message: str = ""  # One sentence: `xla alone causes it`.
+    confirmed: bool | None = None  # Whether the culprit and its parent, run again, still differ; None: not tried.
     confidence: float = 0.0
 
 
@@ -214,17 +180,13 @@ class ChangeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     span: Span
     old: Point
     new: Point
-    kind: str
-    """regression, improvement, shift, dip, crash."""
-    dip: int | None = None
-    """Changes with the same number are the two ends of one dip."""
+    kind: str  # regression, improvement, shift, dip, crash.
+    dip: int | None = None  # Changes with the same number are the two ends of one dip.
     verdict: Verdict = Verdict()
     suspects: tuple[Suspect, ...] = ()
-    zoom: str = ""
-    """The key of the stage that looked into it."""
+    zoom: str = ""  # The key of the stage that looked into it.
     message: str = ""
-    reproduce: str = ""
-    """One command."""
+    reproduce: str = ""  # One command.
 
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -233,8 +195,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     key: str
     title: str
     timeline: str
-    state: str
-    """done, running, stopped."""
+    state: str  # done, running, stopped.
     points: tuple[PointReport, ...]
     changes: tuple[ChangeReport, ...] = ()
     analyses: tuple[Analysis, ...] = ()
@@ -250,8 +211,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     change: ChangeReport
     stage: str
-    path: tuple[str, ...]
-    """Stage keys, coarse to fine."""
+    path: tuple[str, ...]  # Stage keys, coarse to fine.
     metric: str
     better: Better | None = None
     suspects: tuple[Suspect, ...] = ()
@@ -266,12 +226,9 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     name: str
     file: str
     journal: str
-    command: tuple[str, ...] = ()
-    """The probe's."""
-    state: str
-    """done, running, stopped: by the budget, by a person, by a kill."""
-    units: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Metric → unit, of those that have one."""
+    command: tuple[str, ...] = ()  # The probe's.
+    state: str  # done, running, stopped: by the budget, by a person, by a kill.
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)  # Metric → unit, of those that have one.
     betters: Mapping[str, Better] = msgspec.field(default_factory=dict)
     """Metric → which direction is better, where somebody said so."""
     stages: tuple[StageReport, ...]
@@ -279,8 +236,7 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    resume: str = ""
-    """The command that goes on with it, where it is stopped."""
+    resume: str = ""  # The command that goes on with it, where it is stopped.
 
     def to_json(self) -> bytes:
         """Schema karat.hunt/1."""

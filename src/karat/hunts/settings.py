@@ -24,32 +24,25 @@ Words = str | tuple[str, ...]
 Duration = str | int | float
 SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
 EDIT = "edit hunt.toml"
-COMMIT = re.compile(r"[0-9a-f]{7,64}")
-"""A commit's id, also a short one."""
-IMAGE = "image"
-"""The part of a point that names the container everything is built in."""
+COMMIT = re.compile(r"[0-9a-f]{7,64}")  # A commit's id, also a short one.
+IMAGE = "image"  # The part of a point that names the container everything is built in.
 
 
 class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One [[probe.metrics]]: exactly one of regex, json, junit, exit_code, seconds and golden says where its value is."""
 
     name: str
-    regex: str | None = None
-    """On the output; the first group is the value. `which` says which match."""
+    regex: str | None = None  # On the output; the first group is the value. `which` says which match.
     which: Literal["first", "last", "mean", "median", "min", "max"] = "last"
-    json: str | None = None
-    """A path into a JSON document: `results[0].loss`."""
+    json: str | None = None  # A path into a JSON document: `results[0].loss`.
     junit: str | None = None
     """Test case glob of a JUnit report: `seconds` of the matching tests, or with `value = "failed"` how many failed."""
     value: Literal["seconds", "failed", "passed"] = "seconds"
-    exit_code: bool = False
-    """0 is good, anything else is bad: a binary metric; a failing run is then no crash."""
-    seconds: bool = False
-    """How long the command took."""
+    exit_code: bool = False  # 0 is good, anything else is bad: a binary metric; a failing run is then no crash.
+    seconds: bool = False  # How long the command took.
     golden: str | None = None
     """A golden's path; the run's result (`file`) is compared with it as `karat check` does: 0 within, 1 outside."""
-    file: str = ""
-    """Where the value is read: a file in $KARAT_OUT or the command's folder; empty: the output."""
+    file: str = ""  # Where the value is read: a file in $KARAT_OUT or the command's folder; empty: the output.
     better: Better | None = None
     unit: str = ""
     threshold: float | None = None
@@ -83,10 +76,8 @@ class CrashSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """[probe.crash]: a crash that is hunted itself."""
 
     kind: Literal["any", "exception", "signal", "hang"] = "any"
-    pattern: str = ""
-    """Of the signature (`XlaRuntimeError: INTERNAL.*`), or of the output."""
-    signal: str = ""
-    """`SIGSEGV`; empty: any."""
+    pattern: str = ""  # Of the signature (`XlaRuntimeError: INTERNAL.*`), or of the output.
+    signal: str = ""  # `SIGSEGV`; empty: any.
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,20 +86,15 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     command: Words
     metrics: tuple[MetricSettings, ...] = ()
     crash: CrashSettings | None = None
-    setup: Words = ()
-    """Run once per attempt before the command, unmeasured; a failure means broken, not crash."""
+    setup: Words = ()  # Run once per attempt before the command, unmeasured; a failure means broken, not crash.
     timeout: Duration = "30 min"
-    repeats: int = 1
-    """Runs of the command per attempt."""
+    repeats: int = 1  # Runs of the command per attempt.
     warmups: int = 0
     identify: Words = ()
     """Prints what is really under test: `name=value` lines, or a JSON object. `commit.NAME` tells of repositories."""
-    packages: tuple[str, ...] = ()
-    """Python distributions whose versions are part of the identity."""
-    hash_files: tuple[str, ...] = ()
-    """Globs of built files whose hash is part of the identity."""
-    files: tuple[str, ...] = ()
-    """Globs of files to keep of each run, besides those metrics are read from."""
+    packages: tuple[str, ...] = ()  # Python distributions whose versions are part of the identity.
+    hash_files: tuple[str, ...] = ()  # Globs of built files whose hash is part of the identity.
+    files: tuple[str, ...] = ()  # Globs of files to keep of each run, besides those metrics are read from.
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     env_pass: tuple[str, ...] = ()
     """Variables that code under test sees although they are secrets; see `karat.system.secrets`."""
@@ -119,25 +105,18 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[containers]: one image per date."""
 
-    image: str
-    """With `{date:%Y-%m-%d}`."""
+    image: str  # With `{date:%Y-%m-%d}`.
     start: dt.datetime | None = None
     end: dt.datetime | None = None
     step: Duration = "1 day"
     engine: Literal["docker", "podman"] | None = None
-    mounts: tuple[str, ...] = ()
-    """`HOST:CONTAINER[:ro]`; HOST is relative to hunt.toml's folder."""
+    mounts: tuple[str, ...] = ()  # `HOST:CONTAINER[:ro]`; HOST is relative to hunt.toml's folder.
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
-    gpus: str | None = None
-    """`all`, a number, or `device=0,1`; None: none."""
-    options: tuple[str, ...] = ()
-    """More words for `run`, such as --shm-size=1g."""
-    ahead: int = 2
-    """How many images may be pulled ahead."""
-    cache: str = ""
-    """Images of this hunt may take so much; the oldest go first. Empty: no limit, nothing is removed."""
-    insecure: bool = False
-    """Ask the registry over plain HTTP; on loopback that is the default."""
+    gpus: str | None = None  # `all`, a number, or `device=0,1`; None: none.
+    options: tuple[str, ...] = ()  # More words for `run`, such as --shm-size=1g.
+    ahead: int = 2  # How many images may be pulled ahead.
+    cache: str = ""  # Images of this hunt may take so much; the oldest go first. Empty: no limit, nothing is removed.
+    insecure: bool = False  # Ask the registry over plain HTTP; on loopback that is the default.
     username: str = ""
     password_env: str = ""
     """The environment variable that holds the registry's password or token; else what the engine's login stored."""
@@ -147,13 +126,10 @@ class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """One [[repositories]]."""
 
     name: str
-    url: str
-    """What git can clone: a URL, or a path relative to hunt.toml's folder."""
+    url: str  # What git can clone: a URL, or a path relative to hunt.toml's folder.
     branch: str = "main"
-    folder: str = ""
-    """Where in the work area it is checked out; by default its name."""
-    link: str = ""
-    """A page of a commit: `https://github.com/openxla/xla/commit/{commit}`; known for GitHub and GitLab."""
+    folder: str = ""  # Where in the work area it is checked out; by default its name.
+    link: str = ""  # A page of a commit: `https://github.com/openxla/xla/commit/{commit}`; known for GitHub and GitLab.
     submodules: bool = False
 
     @property
@@ -173,18 +149,15 @@ class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     start: dt.datetime | None = None
     end: dt.datetime | None = None
     step: Duration = "1 h"
-    margin: Duration = 0
-    """Looks so much further on both sides of what a coarser stage found."""
+    margin: Duration = 0  # Looks so much further on both sides of what a coarser stage found.
     good: Mapping[str, str] = msgspec.field(default_factory=dict)
     bad: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Commits: repository → revision, for a stage that has no coarser one before it."""
     history: Literal["first-parent", "all"] = "first-parent"
-    follow_merges: bool = True
-    """A merge that is found is looked into."""
+    follow_merges: bool = True  # A merge that is found is looked into.
     build: Words = ()
     build_timeout: Duration = "2 h"
-    clean: bool = False
-    """Removes what is not tracked before each build; by default builds are incremental."""
+    clean: bool = False  # Removes what is not tracked before each build; by default builds are incremental.
     container: str = ""
     """An image; one container of it is kept per slot, and everything is run inside. `last good`: the coarser stage's."""
 
@@ -194,26 +167,20 @@ class PackageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     name: str
     start: str = ""
-    end: str = ""
-    """Versions, inclusive."""
-    python: str = ""
-    """An interpreter or version for uv; by default the one karat runs on."""
-    requires: tuple[str, ...] = ()
-    """What else is installed, with it: `numpy<2`, `pytest`."""
+    end: str = ""  # Versions, inclusive.
+    python: str = ""  # An interpreter or version for uv; by default the one karat runs on.
+    requires: tuple[str, ...] = ()  # What else is installed, with it: `numpy<2`, `pytest`.
     prereleases: bool = False
     yanked: bool = False
-    index: str = ""
-    """Another package index (its simple API); by default what uv and pip are configured for."""
-    at_its_time: bool = False
-    """Dependencies as they were when the version was released, not as they are today."""
+    index: str = ""  # Another package index (its simple API); by default what uv and pip are configured for.
+    at_its_time: bool = False  # Dependencies as they were when the version was released, not as they are today.
 
 
 class ValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[values]: any list of texts; the command finds its own in `{value}` and $KARAT_VALUE."""
 
     list: tuple[str, ...] = ()
-    file: str = ""
-    """One value per line."""
+    file: str = ""  # One value per line.
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -223,15 +190,11 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     grid: int = 0
     """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
     confidence: float = 0.99
-    smallest: float = 0.01
-    """The smallest relative change that is worth finding."""
-    max_runs: int = 0
-    """0: no limit."""
+    smallest: float = 0.01  # The smallest relative change that is worth finding.
+    max_runs: int = 0  # 0: no limit.
     good: str = ""
-    bad: str = ""
-    """Bisect: the known points."""
-    confirmations: int = 2
-    """How often the culprit and its parent are run again at the end, at least."""
+    bad: str = ""  # Bisect: the known points.
+    confirmations: int = 2  # How often the culprit and its parent are run again at the end, at least.
     attribution: bool = True
 
 
@@ -239,19 +202,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """[engine]."""
 
     kind: Literal["local", "ray"] = "local"
-    slots: int = 0
-    """How many probes may run at once; 0: one, and with Ray as many as the cluster has room for."""
-    cores: float = 0
-    """Cores per probe, for itself; 0: not divided."""
-    gpus: float = 0
-    """GPUs per probe, for itself."""
+    slots: int = 0  # How many probes may run at once; 0: one, and with Ray as many as the cluster has room for.
+    cores: float = 0  # Cores per probe, for itself; 0: not divided.
+    gpus: float = 0  # GPUs per probe, for itself.
     memory: str = ""
-    address: str = ""
-    """Ray's; by default RAY_ADDRESS."""
-    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """Ray: custom resources per probe."""
-    retries: int = 3
-    """How often a point is tried elsewhere after its worker was lost."""
+    address: str = ""  # Ray's; by default RAY_ADDRESS.
+    resources: Mapping[str, float] = msgspec.field(default_factory=dict)  # Ray: custom resources per probe.
+    retries: int = 3  # How often a point is tried elsewhere after its worker was lost.
 
 
 class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -264,16 +221,13 @@ class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     containers: ContainerSettings | None = None
     repositories: tuple[RepositorySettings, ...] = ()
     checkouts: CheckoutSettings = CheckoutSettings()
-    commits: CheckoutSettings | None = None
-    """By default as checkouts."""
+    commits: CheckoutSettings | None = None  # By default as checkouts.
     packages: PackageSettings | None = None
     values: ValueSettings | None = None
     search: SearchSettings = SearchSettings()
     engine: EngineSettings = EngineSettings()
-    work: str = ".karat/hunt"
-    """Kept clones, builds, environments and the journal, relative to hunt.toml's folder."""
-    skip: tuple[str, ...] = ()
-    """Points, or ranges of them (`2023-07-11..2023-07-16`), that are not tried."""
+    work: str = ".karat/hunt"  # Kept clones, builds, environments and the journal, relative to hunt.toml's folder.
+    skip: tuple[str, ...] = ()  # Points, or ranges of them (`2023-07-11..2023-07-16`), that are not tried.
     options: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """For timelines of third parties: timeline → key → text."""
 
@@ -282,8 +236,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One word of `stages`, understood: `checkouts by hour` is checkouts with step 3600."""
 
     timeline: str
-    step: float | None = None
-    """Seconds; None: the timeline's own setting."""
+    step: float | None = None  # Seconds; None: the timeline's own setting.
     text: str
 
 

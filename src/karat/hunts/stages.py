@@ -51,8 +51,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     good: int
     bad: int
-    numbers: tuple[int, ...]
-    """Of its changes, in the order of the stage's spans."""
+    numbers: tuple[int, ...]  # Of its changes, in the order of the stage's spans.
 
 
 def sites(spans: Sequence[Span]) -> tuple[Site, ...]:

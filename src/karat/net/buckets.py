@@ -74,14 +74,11 @@ _LOOK: Mapping[str, str] = {
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file below the root of a bucket or folder."""
 
-    name: str
-    """Relative to the root, with `/`."""
+    name: str  # Relative to the root, with `/`.
     size: int = 0
     modified: float | None = None
-    tag: str | None = None
-    """What tells two contents of one name apart, where the store knows it."""
-    trouble: str | None = None
-    """Why it cannot be taken, if it were wanted."""
+    tag: str | None = None  # What tells two contents of one name apart, where the store knows it.
+    trouble: str | None = None  # Why it cannot be taken, if it were wanted.
 
 
 class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,10 +62,8 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """The next command for whoever did not get what they asked for."""
 
-    again: str = "karat --help"
-    """Asks once more; for trouble that passes."""
-    login: str = "karat --help"
-    """Gets a token, or a better one."""
+    again: str = "karat --help"  # Asks once more; for trouble that passes.
+    login: str = "karat --help"  # Gets a token, or a better one.
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

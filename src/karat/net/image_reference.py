@@ -24,8 +24,7 @@ _IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
 class ImageReference(msgspec.Struct, frozen=True, kw_only=True):
     """The name of an image, taken apart."""
 
-    host: str
-    """The registry; `docker.io` where none is named, `localhost` for what only the engine has."""
+    host: str  # The registry; `docker.io` where none is named, `localhost` for what only the engine has.
     repository: str
     tag: str = ""
     digest: str = ""

@@ -42,8 +42,7 @@ class IndexAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A package index's simple API; its password is in `url`, and nowhere in `shown`."""
 
     url: str
-    origin: str
-    """Who named it: hunt.toml, a variable, pip's or uv's configuration, the default."""
+    origin: str  # Who named it: hunt.toml, a variable, pip's or uv's configuration, the default.
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r}, {self.origin!r})"
@@ -141,8 +140,7 @@ class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
 
     filename: str
     requires_python: str = ""
-    yanked: str | None = None
-    """Why it was withdrawn, maybe empty; None: it was not."""
+    yanked: str | None = None  # Why it was withdrawn, maybe empty; None: it was not.
     uploaded: dt.datetime | None = None
 
 

@@ -32,8 +32,7 @@ from karat.system.secrets import HIDDEN, Secret
 if TYPE_CHECKING:
     import httpx
 
-LARGEST = 16 << 20
-"""Bytes of an answer."""
+LARGEST = 16 << 20  # Bytes of an answer.
 _HELPER_SECONDS = 30.0
 _HELPER = re.compile(r"[A-Za-z0-9_.-]+")
 _SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")

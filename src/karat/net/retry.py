@@ -12,21 +12,15 @@ import msgspec
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How often a request is tried, and how long each try and each wait may take."""
 
-    attempts: int = 5
-    """Failures in a row without a single new byte."""
-    connect_attempts: int = 5
-    """The same while nothing answers at all."""
+    attempts: int = 5  # Failures in a row without a single new byte.
+    connect_attempts: int = 5  # The same while nothing answers at all.
     first_wait: float = 0.5
-    longest_wait: float = 20.0
-    """Between two attempts, when the server does not say how long."""
-    spread: float = 0.5
-    """The share of a wait that chance decides, so that a crowd does not come back at once."""
-    limit_wait: float = 900.0
-    """The longest wait for a rate limit to reset; beyond it, the person is told when."""
+    longest_wait: float = 20.0  # Between two attempts, when the server does not say how long.
+    spread: float = 0.5  # The share of a wait that chance decides, so that a crowd does not come back at once.
+    limit_wait: float = 900.0  # The longest wait for a rate limit to reset; beyond it, the person is told when.
     connect_timeout: float = 15.0
     read_timeout: float = 60.0
-    sleep: Callable[[float], object] | None = None
-    """None: wait, but wake up when the work is stopped."""
+    sleep: Callable[[float], object] | None = None  # None: wait, but wake up when the work is stopped.
     clock: Callable[[], float] = time.time
 
     def backoff(self, attempt: int, chance: float) -> float:

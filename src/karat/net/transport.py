@@ -29,8 +29,7 @@ _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2",
 _thread = threading.local()
 
 Origin = tuple[str, str, int | None]
-Credential = tuple[str, str]
-"""A header and what it says."""
+Credential = tuple[str, str]  # A header and what it says.
 
 
 class Transport:

@@ -29,10 +29,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     reading: Reading
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     conclusion: str | None = None
-    findings: tuple[Finding, ...] = ()
-    """What was noticed on the way here."""
-    base: Reading | None = None
-    """What is in the work tree, where only some metrics go into it."""
+    findings: tuple[Finding, ...] = ()  # What was noticed on the way here.
+    base: Reading | None = None  # What is in the work tree, where only some metrics go into it.
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +39,9 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     golden: Golden | None
     change: Change
     findings: tuple[Finding, ...]
-    accepted: bool = False
-    """Taken only because the user said so."""
+    accepted: bool = False  # Taken only because the user said so.
     metrics: tuple[str, ...] = ()
-    verbatim: bool = True
-    """The incoming file itself is the golden; nothing was merged into it."""
+    verbatim: bool = True  # The incoming file itself is the golden; nothing was merged into it.
 
 
 class _Merged(msgspec.Struct, frozen=True):

@@ -43,8 +43,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     of: int
     reading: Reading
-    where: str
-    """Which artifact it came from, for people."""
+    where: str  # Which artifact it came from, for people.
 
 
 def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
@@ -133,22 +132,17 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     goldens: GoldenFiles
     locks: LockFiles
     source: str
-    commits: dict[str, str]
-    """Run → commit."""
+    commits: dict[str, str]  # Run → commit.
     jobs: Sequence[JobGroup] = ()
-    temporary: Path | None = None
-    """The folder for half-written files."""
+    temporary: Path | None = None  # The folder for half-written files.
 
 
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     incoming: Incoming
     claims: tuple[Claim, ...]
-    data: bytes | None = None
-    """The incoming bytes, where one file is the whole golden."""
-    like: bytes | None = None
-    """The file whose style is kept."""
-    seen: bytes | None = None
-    """What was in the work tree when it was decided on."""
+    data: bytes | None = None  # The incoming bytes, where one file is the whole golden.
+    like: bytes | None = None  # The file whose style is kept.
+    seen: bytes | None = None  # What was in the work tree when it was decided on.
 
 
 def apply_claims(claims: Sequence[Claim], target: Target, options: RefreshOptions) -> Iterator[GoldenOutcome]:

@@ -47,8 +47,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     identity: Identity
     job: JobGroup | None = None
-    may_be: tuple[JobGroup, ...] = ()
-    """The jobs it may be of, where nothing tells which."""
+    may_be: tuple[JobGroup, ...] = ()  # The jobs it may be of, where nothing tells which.
     attempt: int | None = None
     conclusion: str | None = None
     manifest: ArtifactManifest = ArtifactManifest()

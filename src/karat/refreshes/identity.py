@@ -35,11 +35,9 @@ _FORMS = {
 _OF_ONE_RUN = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 """What tells one execution from another, but not one golden from another."""
 
-_NEVER_COMPARED = _OF_ONE_RUN - {"job_id", "run_id"}
-"""Names on which identities may differ without a clash."""
+_NEVER_COMPARED = _OF_ONE_RUN - {"job_id", "run_id"}  # Names on which identities may differ without a clash.
 
-DERIVED = frozenset({"subsuite"})
-"""Names that another one determines."""
+DERIVED = frozenset({"subsuite"})  # Names that another one determines.
 
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_PART)]
 Line = Annotated[str, msgspec.Meta(max_length=1000)]
@@ -208,8 +206,7 @@ class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     attempt: Number | None = None
     job: Line | None = None
     job_id: Name | Number | None = None
-    conclusion: Name | None = None
-    """success, failure, cancelled, timed_out, …"""
+    conclusion: Name | None = None  # success, failure, cancelled, timed_out, …
     commit: Name | None = None
     platform: Name | None = None
     image: Line | None = None

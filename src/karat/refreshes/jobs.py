@@ -22,14 +22,11 @@ from karat.refreshes.settings import RefreshOptions, RefreshSettings
 from karat.sources.source import Artifact, CiJob, Listing, Run
 from karat.system.command import Command
 
-FAILING = frozenset({"failure", "cancelled", "timed_out"})
-"""Conclusions that `--scope only-failing` means."""
+FAILING = frozenset({"failure", "cancelled", "timed_out"})  # Conclusions that `--scope only-failing` means.
 
-UNFINISHED = frozenset({"cancelled", "timed_out"})
-"""Conclusions of jobs that were stopped from outside."""
+UNFINISHED = frozenset({"cancelled", "timed_out"})  # Conclusions of jobs that were stopped from outside.
 
-JobKey = tuple[str, str, str]
-"""Run, name and platform: what all attempts of one job have in common."""
+JobKey = tuple[str, str, str]  # Run, name and platform: what all attempts of one job have in common.
 
 _SHARD = frozenset({"shard", "machine", "job_id", "run_id", "attempt", "uuid", "config", "rest", "restart"})
 """What tells the shards of one table apart."""
@@ -40,12 +37,9 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     key: JobKey
     identity: Identity
-    attempts: tuple[CiJob, ...]
-    """Oldest first."""
-    current: CiJob | None
-    """The newest finished attempt, or None while there is none."""
-    twins: bool = False
-    """Two jobs of one attempt that nothing tells apart."""
+    attempts: tuple[CiJob, ...]  # Oldest first.
+    current: CiJob | None  # The newest finished attempt, or None while there is none.
+    twins: bool = False  # Two jobs of one attempt that nothing tells apart.
 
     @property
     def name(self) -> str:
@@ -159,12 +153,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     matches: tuple[Match, ...]
     out_of_scope: int = 0
-    skipped: int = 0
-    """Jobs and artifacts that the configuration says make no goldens."""
-    superseded: int = 0
-    """Artifacts of attempts that do not count: earlier ones, or not finished."""
-    unmatched: tuple[str, ...] = ()
-    """Names of artifacts that no pattern knows."""
+    skipped: int = 0  # Jobs and artifacts that the configuration says make no goldens.
+    superseded: int = 0  # Artifacts of attempts that do not count: earlier ones, or not finished.
+    unmatched: tuple[str, ...] = ()  # Names of artifacts that no pattern knows.
 
 
 class JobBook:

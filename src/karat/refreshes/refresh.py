@@ -46,8 +46,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     out_of_scope: int
     received: int
-    explained: frozenset[str] = frozenset()
-    """Artifacts of which a finding says why they gave nothing."""
+    explained: frozenset[str] = frozenset()  # Artifacts of which a finding says why they gave nothing.
 
 
 def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport:

@@ -40,19 +40,16 @@ class GoldenOutcome(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     artifacts: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    """The metrics that were taken, where not all were."""
+    metrics: tuple[str, ...] = ()  # The metrics that were taken, where not all were.
     provenance: Provenance | None = None
-    change: Change | None = None
-    """Old against new, whether it was taken or not."""
+    change: Change | None = None  # Old against new, whether it was taken or not.
     findings: tuple[Finding, ...] = ()
 
 
 class RefreshScope(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, and how many jobs that means."""
 
-    name: str
-    """`only-failing` or `all`."""
+    name: str  # `only-failing` or `all`.
     jobs: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
     """Platform → conclusion → number of jobs."""
 
@@ -65,28 +62,19 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     scope: RefreshScope
     dry_run: bool
     outcomes: tuple[GoldenOutcome, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """About artifacts, jobs and the whole, rather than one golden."""
-    tests: int = 0
-    """The seed's first total: tests with golden values."""
-    found: int = 0
-    """The seed's second total: golden values found."""
+    findings: tuple[Finding, ...] = ()  # About artifacts, jobs and the whole, rather than one golden.
+    tests: int = 0  # The seed's first total: tests with golden values.
+    found: int = 0  # The seed's second total: golden values found.
     superseded: int = 0
     out_of_scope: int = 0
-    skipped: int = 0
-    """Jobs and artifacts that make no goldens, by the configuration."""
+    skipped: int = 0  # Jobs and artifacts that make no goldens, by the configuration.
     unmatched: tuple[str, ...] = ()
-    received: int = 0
-    """Bytes over the network."""
-    reset: tuple[str, ...] = ()
-    """Goldens that --reset put back or deleted first."""
-    locks: tuple[str, ...] = ()
-    """Lock files that were written."""
-    groups: tuple[FindingGroup, ...] = ()
-    """What moved, written or refused, by likely cause."""
+    received: int = 0  # Bytes over the network.
+    reset: tuple[str, ...] = ()  # Goldens that --reset put back or deleted first.
+    locks: tuple[str, ...] = ()  # Lock files that were written.
+    groups: tuple[FindingGroup, ...] = ()  # What moved, written or refused, by likely cause.
     record: RefreshRecord | None = None
-    command: Command = Command("karat", "refresh")
-    """As typed."""
+    command: Command = Command("karat", "refresh")  # As typed.
 
     def all_findings(self) -> Iterator[Finding]:
         """Every finding, the whole refresh's first."""

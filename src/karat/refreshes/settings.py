@@ -27,16 +27,12 @@ _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a table is put together from its shards: the table [refresh.tables]."""
 
-    key: tuple[str, ...] = ()
-    """The columns that identify a row; by their names if empty."""
-    columns: tuple[str, ...] = ()
-    """The columns to keep, in order; all of them if empty."""
-    fill: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Column → what an empty cell stands for."""
+    key: tuple[str, ...] = ()  # The columns that identify a row; by their names if empty.
+    columns: tuple[str, ...] = ()  # The columns to keep, in order; all of them if empty.
+    fill: Mapping[str, str] = msgspec.field(default_factory=dict)  # Column → what an empty cell stands for.
     integers: tuple[str, ...] = ()
     """Columns whose `3.0` means 3: writers that mix numbers and gaps make floats of counts."""
-    padding: int = 0
-    """Blank lines between the rows of a new table; an existing table keeps its own."""
+    padding: int = 0  # Blank lines between the rows of a new table; an existing table keeps its own.
 
     def __post_init__(self) -> None:
         """Refuse what no table can have."""
@@ -47,28 +43,21 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [refresh]."""
 
-    repo: str | None = None
-    """OWNER/NAME on GitHub, so that it need not be typed."""
-    project: str | None = None
-    """Project id or path on GitLab."""
+    repo: str | None = None  # OWNER/NAME on GitHub, so that it need not be typed.
+    project: str | None = None  # Project id or path on GitLab.
     workflows: tuple[str, ...] = ()
     """GitHub: of a commit's runs, only those of these workflows, unless --workflow names another."""
-    jobs: tuple[str, ...] = ()
-    """Patterns that read an identity off a job's name."""
+    jobs: tuple[str, ...] = ()  # Patterns that read an identity off a job's name.
     skip: tuple[str, ...] = ()
     """Globs of the names of jobs and artifacts that make no goldens, although the patterns fit them."""
-    artifacts: tuple[str, ...] = ()
-    """Patterns that read an identity off an artifact's name."""
+    artifacts: tuple[str, ...] = ()  # Patterns that read an identity off an artifact's name.
     artifact_url: str | None = None
     """Where artifacts live if the forge does not keep them: a URL with placeholders, one per job."""
-    members: tuple[str, ...] = ()
-    """Patterns for the files inside an artifact that are goldens."""
-    target: str | None = None
-    """The path of the golden, filled in from the identity."""
+    members: tuple[str, ...] = ()  # Patterns for the files inside an artifact that are goldens.
+    target: str | None = None  # The path of the golden, filled in from the identity.
     targets: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Glob of platforms → the path of their goldens, where it is not `target`."""
-    known_only: tuple[str, ...] = ()
-    """Globs of files that are taken only where such a golden already exists."""
+    known_only: tuple[str, ...] = ()  # Globs of files that are taken only where such a golden already exists.
     platforms: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Glob over a job's labels, runner and name → the platform it means."""
     values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -77,8 +66,7 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Placeholder → value as the CI spells it → value as the goldens do."""
     manifest: str = "karat-manifest.json"
     """The file inside an artifact that says what no name tells; where both do, they must agree."""
-    tables: TableSettings | None = None
-    """Set: members are shards of tables, and `target` names the whole table."""
+    tables: TableSettings | None = None  # Set: members are shards of tables, and `target` names the whole table.
 
     def __post_init__(self) -> None:
         """Refuse what could never match: it would be passed over in silence."""
@@ -116,8 +104,7 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RefreshOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to refresh, and how."""
 
-    scope: str
-    """`only-failing` or `all`; there is no default."""
+    scope: str  # `only-failing` or `all`; there is no default.
     settings: RefreshSettings = RefreshSettings()
     globs: Sequence[str] = DEFAULT_GLOBS
     exclude: Sequence[str] = ()
@@ -132,10 +119,8 @@ class RefreshOptions(msgspec.Struct, frozen=True, kw_only=True):
     prune: bool = False
     keep_going: bool = False
     dry_run: bool = False
-    date: str = ""
-    """UTC, ISO 8601; goes into the lock."""
-    command: Command = Command("karat", "refresh")
-    """As typed, for the record and for what to run next."""
+    date: str = ""  # UTC, ISO 8601; goes into the lock.
+    command: Command = Command("karat", "refresh")  # As typed, for the record and for what to run next.
     progress: Progress | None = None
     notice: Callable[[str], None] | None = None
 

@@ -30,13 +30,10 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     goldens: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
-    """Lock files, samples and the CSV."""
+    beside: tuple[str, ...] = ()  # Lock files, samples and the CSV.
     findings: tuple[Finding, ...] = ()
-    unresolved: tuple[Finding, ...] = ()
-    """`fail` findings that object to it."""
-    forced: str | None = None
-    """The reason given for staging all the same."""
+    unresolved: tuple[Finding, ...] = ()  # `fail` findings that object to it.
+    forced: str | None = None  # The reason given for staging all the same.
     done: bool = False
 
     def document(self) -> dict[str, Any]:

@@ -31,10 +31,8 @@ class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The goldens of a work tree."""
 
     root: Path
-    head: dict[str, str]
-    """Goldens of HEAD and their blobs."""
-    paths: frozenset[str]
-    """Goldens of HEAD, the index and the work tree."""
+    head: dict[str, str]  # Goldens of HEAD and their blobs.
+    paths: frozenset[str]  # Goldens of HEAD, the index and the work tree.
 
     def too_long(self, paths: Sequence[str]) -> dict[str, Finding]:
         """Those whose version of HEAD is beyond the limit, asked before any is read."""
@@ -88,8 +86,7 @@ class LockFiles:
     def __init__(self, root: Path, globs: Sequence[str]) -> None:
         self._root = root
         self._globs = tuple(globs)
-        self._entries: dict[str, dict[str, LockEntry]] = {}
-        """Lock → path below its folder → entry."""
+        self._entries: dict[str, dict[str, LockEntry]] = {}  # Lock → path below its folder → entry.
         self._changes: dict[str, dict[str, LockEntry | None]] = {}
 
     def _place(self, path: str) -> tuple[dict[str, LockEntry], str]:
@@ -131,8 +128,7 @@ class LockFiles:
 
 
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_ODD = re.compile(rb"[eE]|^-?[0-9]{16,}$")
-"""Exponents, and whole numbers that a float cannot hold."""
+_ODD = re.compile(rb"[eE]|^-?[0-9]{16,}$")  # Exponents, and whole numbers that a float cannot hold.
 
 
 def render(golden: Golden, *, old: bytes | None, incoming: bytes | None, padding: int) -> bytes:
@@ -209,10 +205,8 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
     """What a reset puts back as the index has it, and what it deletes."""
 
     root: Path
-    restored: tuple[str, ...]
-    """Tracked goldens whose work-tree version differs from the index."""
-    deleted: tuple[str, ...]
-    """Untracked goldens."""
+    restored: tuple[str, ...]  # Tracked goldens whose work-tree version differs from the index.
+    deleted: tuple[str, ...]  # Untracked goldens.
     lines: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     """Lock → names in it whose lines are put back, where not the whole lock is."""
 

@@ -20,8 +20,7 @@ from karat.system.secrets import CLOUD
 
 Framework: TypeAlias = Literal["torch", "jax", "numpy"]
 Progress: TypeAlias = Callable[[int, int], None]
-DEFAULT_TIMEOUT = 600.0
-"""Seconds; a program that hangs must not hold a CI job for hours."""
+DEFAULT_TIMEOUT = 600.0  # Seconds; a program that hangs must not hold a CI job for hours.
 
 PLACEHOLDERS = ("program", "inputs", "outputs", "expected", "manifest")
 """All are paths: files, a folder of inputs in the raw form, an empty folder, a list as tensors.txt is, a file."""
@@ -34,8 +33,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
     """A Python function that takes a program and inputs, and returns outputs."""
 
     module: str
-    name: str
-    """Dotted, for a method of a class."""
+    name: str  # Dotted, for a method of a class.
 
     def __str__(self) -> str:
         return f"{self.module}:{self.name}"
@@ -45,8 +43,7 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
     """A command that reads files and leaves files; arguments with placeholders, never a shell."""
 
     words: tuple[str, ...]
-    text: str = ""
-    """As it was typed."""
+    text: str = ""  # As it was typed.
 
     def __str__(self) -> str:
         return self.text or " ".join(self.words)
@@ -65,8 +62,7 @@ RunnerSpec: TypeAlias = FunctionSpec | CommandSpec
 class CaseFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which cases to replay; empty for all of them."""
 
-    only: tuple[str, ...] = ()
-    """Globs of case paths or test ids."""
+    only: tuple[str, ...] = ()  # Globs of case paths or test ids.
     suites: tuple[str, ...] = ()
     flows: tuple[str, ...] = ()
 
@@ -74,13 +70,10 @@ class CaseFilter(msgspec.Struct, frozen=True, kw_only=True):
 class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a case is loaded, and its outputs compared."""
 
-    framework: Framework | None = None
-    """What inputs become; None for what they were."""
+    framework: Framework | None = None  # What inputs become; None for what they were.
     rtol: float | None = None
-    atol: float | None = None
-    """Given here, they overrule what the bundle says, and the report says so."""
-    verify: bool = True
-    """Whether digests are checked before a case is run."""
+    atol: float | None = None  # Given here, they overrule what the bundle says, and the report says so.
+    verify: bool = True  # Whether digests are checked before a case is run.
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +83,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None = None
     timeout: float | None = DEFAULT_TIMEOUT
     jobs: int = 1
-    isolated: bool = False
-    """A fresh process for every case, not only after a crash."""
+    isolated: bool = False  # A fresh process for every case, not only after a crash.
     keep: Path | None = None
     env_pass: tuple[str, ...] = ()
     """Variables that the program sees although they are secrets; see `karat.system.secrets`."""

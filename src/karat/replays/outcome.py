@@ -18,13 +18,10 @@ from karat.tensors.comparison import Comparison
 class ReplayOutcome(StrEnum):
     """What became of a case, worst first."""
 
-    DAMAGED = "damaged"
-    """Its bytes are not what was captured; it was not run."""
-    FAILED = "failed"
-    """The program did not run to its end, or left no outputs."""
+    DAMAGED = "damaged"  # Its bytes are not what was captured; it was not run.
+    FAILED = "failed"  # The program did not run to its end, or left no outputs.
     MISMATCH = "mismatch"
-    NOT_COMPARED = "not-compared"
-    """It ran, and there was nothing to hold its outputs against."""
+    NOT_COMPARED = "not-compared"  # It ran, and there was nothing to hold its outputs against.
     MATCH = "match"
 
     @property
@@ -38,11 +35,9 @@ class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     outcome: ReplayOutcome
     comparisons: tuple[Comparison, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """All of them, those of the comparisons as well."""
+    findings: tuple[Finding, ...] = ()  # All of them, those of the comparisons as well.
     seconds: float = 0.0
-    work: str | None = None
-    """The folder it worked in, where it was kept."""
+    work: str | None = None  # The folder it worked in, where it was kept.
 
     @property
     def severity(self) -> Severity | None:
@@ -52,13 +47,10 @@ class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for, in the order of the bundle."""
 
-    bundle: str
-    """As the user typed it."""
-    runner: str
-    """`module:function`, or the command."""
+    bundle: str  # As the user typed it.
+    runner: str  # `module:function`, or the command.
     cases: tuple[ReplayedCase, ...]
-    findings: tuple[Finding, ...] = ()
-    """About the whole rather than one case."""
+    findings: tuple[Finding, ...] = ()  # About the whole rather than one case.
 
     def all_findings(self) -> Iterator[Finding]:
         """Every finding, the whole's first, then case by case."""

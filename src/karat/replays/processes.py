@@ -35,8 +35,7 @@ _IMPORT_TIMEOUT = 600.0
 _TAIL = 1 << 16
 _BLOCK = 1 << 22
 _GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
-LOG = "log.txt"
-"""What a program printed, in the folder of its case."""
+LOG = "log.txt"  # What a program printed, in the folder of its case.
 
 T = TypeVar("T")
 

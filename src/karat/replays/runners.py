@@ -276,11 +276,9 @@ class CommandRunner:
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    tensors: Mapping[str, TensorExtent]
-    """By the name of the expected tensor, or whatever else the command called it."""
+    tensors: Mapping[str, TensorExtent]  # By the name of the expected tensor, or whatever else the command called it.
     problems: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    """Files of no expected tensor."""
+    extra: tuple[str, ...] = ()  # Files of no expected tensor.
 
 
 def write_inputs(case: Case, records: Sequence[TensorRecord], folder: Path, *, verify: bool) -> None:

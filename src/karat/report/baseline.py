@@ -20,8 +20,7 @@ class BaselineFile(msgspec.Struct, frozen=True):
     """The files of one schema."""
 
     schema: str
-    holds: str
-    """What its names are, for people."""
+    holds: str  # What its names are, for people.
 
     def parse(self, data: bytes, path: str) -> tuple[str, ...]:
         try:

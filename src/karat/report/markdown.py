@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from karat.report.words import elide, printable
 
 _NAME = 160
-_SENTENCE = 400
-"""Bounds that keep what matters most below any limit a forge has."""
+_SENTENCE = 400  # Bounds that keep what matters most below any limit a forge has.
 _LIVELY = re.compile(r"@|#|:(?=//)|gh(?=-\d)|www(?=\.)", re.IGNORECASE)
 
 

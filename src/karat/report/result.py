@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from karat.findings import UsageError
 
-_MOST_ROWS = 200
-"""Rows in a notebook; the rest is counted."""
+_MOST_ROWS = 200  # Rows in a notebook; the rest is counted.
 
 
 class Result:

@@ -17,8 +17,7 @@ from karat.report.json import encode
 from karat.report.words import line_of
 
 _LEVELS = {Severity.FAIL: "error", Severity.WARN: "warning", Severity.INFO: "note"}
-_MOST = 25_000
-"""Results that GitHub takes of one run; with more it refuses all."""
+_MOST = 25_000  # Results that GitHub takes of one run; with more it refuses all.
 _PLACES = re.compile(r":\d+|\bline \d+|[^\s(]*/")
 
 
@@ -30,8 +29,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     tags: Sequence[str] = ()
     titles: Mapping[str, str] = {}
     """Kind of finding → what it is, where `findings.KINDS` has no words that fit a source file."""
-    help: Mapping[str, str] = {}
-    """Kind of finding → what to do about it."""
+    help: Mapping[str, str] = {}  # Kind of finding → what to do about it.
 
 
 def render(findings: Sequence[Finding], tool: Tool, *, exit_code: int, properties: Mapping[str, Any]) -> bytes:

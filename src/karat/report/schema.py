@@ -23,21 +23,15 @@ class PublishedSchema(msgspec.Struct, frozen=True, kw_only=True):
     """What the structs of a document do not say of it."""
 
     name: str
-    title: str = ""
-    """By default the command that the name says: `karat policy gate` of `karat.policy-gate/1`."""
+    title: str = ""  # By default the command that the name says: `karat policy gate` of `karat.policy-gate/1`.
     description: str
     limits: Mapping[str, Mapping[str, Any]] = {}
     """What holds for a field, as `field` or `Struct.field`, that its type does not say."""
-    signed: Sequence[str] = ()
-    """Fields whose whole numbers count nothing and may be below zero; `*` for all."""
-    optional: Sequence[str] = ()
-    """`Struct.field`s that documents of earlier versions do not have."""
-    never_null: Sequence[str] = ()
-    """`Struct.field`s that are left out where they are None."""
-    also: Mapping[str, Mapping[str, Any]] = {}
-    """Keys that stand beside the fields of the outermost struct."""
-    open: Sequence[str] = ()
-    """Structs that may have further keys; `*` for all."""
+    signed: Sequence[str] = ()  # Fields whose whole numbers count nothing and may be below zero; `*` for all.
+    optional: Sequence[str] = ()  # `Struct.field`s that documents of earlier versions do not have.
+    never_null: Sequence[str] = ()  # `Struct.field`s that are left out where they are None.
+    also: Mapping[str, Mapping[str, Any]] = {}  # Keys that stand beside the fields of the outermost struct.
+    open: Sequence[str] = ()  # Structs that may have further keys; `*` for all.
 
 
 def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:

@@ -18,11 +18,9 @@ from typing import IO, TypeAlias
 from karat.findings import Finding, Severity
 from karat.report.words import line_of, log_line, printable, short_path
 
-Line: TypeAlias = tuple[tuple[str, str], ...]
-"""Pieces of text with a rich style each; no style is the empty text."""
+Line: TypeAlias = tuple[tuple[str, str], ...]  # Pieces of text with a rich style each; no style is the empty text.
 
-COMMAND = "cyan"
-"""The style of what is meant to be copied."""
+COMMAND = "cyan"  # The style of what is meant to be copied.
 _WORD = re.compile(r"\S+|\s+")
 _PART = re.compile(r"[^/]*/|[^/]+")
 _OF_A_KIND = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}

@@ -18,10 +18,8 @@ from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
 from karat.runs.settings import RecordSettings
 from karat.system.command import quoted
 
-_MOST_STEPS = 10_000_000
-"""A step that a counter got wrong must not fill the memory with NaN."""
-EXPECTED = "--steps, or steps in [record]"
-"""Where an expected last step comes from, unless an old golden gave it."""
+_MOST_STEPS = 10_000_000  # A step that a counter got wrong must not fill the memory with NaN.
+EXPECTED = "--steps, or steps in [record]"  # Where an expected last step comes from, unless an old golden gave it.
 
 
 def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Finding, ...]]:

@@ -36,8 +36,7 @@ _RAW = frozenset({_TENSORBOARD, _CSV, _LOG, "series-lines"})
 """What a run writes as it goes; all others are goldens already, and are taken as they are."""
 _INT64 = 2**63
 _MOST_FILES = 10_000
-_HEAD = 1 << 16
-"""Bytes by which a file's kind is told; most goldens have fewer."""
+_HEAD = 1 << 16  # Bytes by which a file's kind is told; most goldens have fewer.
 _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"})
 """What may stand before the step: when it was written, which no golden wants to know."""
 _LOG_NEEDS = "edit karat.toml  # a log needs [record] log = { step = '…', \"lm loss\" = '…' }"
@@ -211,8 +210,7 @@ class _Columns:
         self.cells: dict[str, dict[int, str]] = {
             name: {} for i, name in enumerate(header) if i != self.at and name.lower() not in _CLOCKS
         }
-        self.lines: dict[int, int] = {}
-        """Step → its line, in the order they were read."""
+        self.lines: dict[int, int] = {}  # Step → its line, in the order they were read.
         self.again = False
         self.odd = odd
 
@@ -297,8 +295,7 @@ class _LogReader(SearchTimer):
         self.again = 0
         self.searches = 0
         self.line = 0
-        self.pattern = STEP
-        """Where it is, for the one who has to say which pattern was called off."""
+        self.pattern = STEP  # Where it is, for the one who has to say which pattern was called off.
 
     def look(self, text: str, line: int) -> None:
         self.searches += 1

@@ -56,8 +56,7 @@ from karat.system.hashes import sha256_hex
 class RecordOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to record, and how."""
 
-    settings: RecordSettings = RecordSettings()
-    """The table [record] of karat.toml."""
+    settings: RecordSettings = RecordSettings()  # The table [record] of karat.toml.
     asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Settings that the command line asks for, instead of those of karat.toml."""
     metrics: tuple[str, ...] = ()
@@ -72,8 +71,7 @@ class RecordOptions(msgspec.Struct, frozen=True, kw_only=True):
     status: Sequence[str] = STATUS_ORDER
     columns: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Names of a result's columns → the golden's: the table [check] columns."""
-    command: Command = Command("karat", "record")
-    """As typed, for what to run next."""
+    command: Command = Command("karat", "record")  # As typed, for what to run next.
 
 
 class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +92,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     format: str | None = None
     shape: str | None = None
-    metrics: int = 0
-    """Curves of a series, rows of a table."""
+    metrics: int = 0  # Curves of a series, rows of a table.
     first_step: int | None = None
     last_step: int | None = None
 
@@ -122,17 +119,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that recording one golden came to."""
 
     golden: str
-    state: str
-    """`written`, `unchanged`, `would-write` (--dry-run) or `refused`."""
-    verdict: str | None
-    """None where nothing could be compared, because nothing could be read."""
+    state: str  # `written`, `unchanged`, `would-write` (--dry-run) or `refused`.
+    verdict: str | None  # None where nothing could be compared, because nothing could be read.
     runs: tuple[RunRow, ...]
     metrics: tuple[MetricRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     combine: str | None = None
     accepted_incomplete: bool = False
-    lock: bool = False
-    """Whether goldens.lock.json has a new line for it."""
+    lock: bool = False  # Whether goldens.lock.json has a new line for it.
     samples: str | None = None
     samples_runs: int = 0
     next: str | None = None
@@ -419,8 +413,7 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
     """One golden's place in the lock of its group."""
 
     file: Path
-    path: str
-    """The golden, relative to the lock's folder."""
+    path: str  # The golden, relative to the lock's folder.
     entries: Mapping[str, LockEntry]
 
     def knows(self, data: bytes, origin: Provenance) -> bool:

@@ -35,8 +35,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     reading: Reading
-    sha256: str = ""
-    """Of the bytes it was read from, so that one run is never counted as two."""
+    sha256: str = ""  # Of the bytes it was read from, so that one run is never counted as two.
 
 
 def distinct(names: Sequence[str]) -> list[Path]:
@@ -155,8 +154,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     """The repeats of one golden."""
 
     runs: tuple[SampledRun, ...] = ()
-    series: tuple[Series, ...] = ()
-    """One per run, curves only."""
+    series: tuple[Series, ...] = ()  # One per run, curves only.
 
     def plus(self, other: Samples) -> Samples:
         """These and those of the others that are not among them, by name and bytes."""

@@ -9,28 +9,22 @@ from collections.abc import Mapping
 import msgspec
 
 _INT64 = 2**63
-STEP = "step"
-"""The name of the pattern that finds the step in a log."""
+STEP = "step"  # The name of the pattern that finds the step in a log.
 
 
 class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [record]."""
 
-    tags: tuple[str, ...] = ("*",)
-    """Globs of the names to take from a run: TensorBoard tags, columns, fields."""
-    rename: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Name in the run → metric in the golden."""
+    tags: tuple[str, ...] = ("*",)  # Globs of the names to take from a run: TensorBoard tags, columns, fields.
+    rename: Mapping[str, str] = msgspec.field(default_factory=dict)  # Name in the run → metric in the golden.
     log: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Metric → regular expression with one group, for logs; `step` finds the step."""
-    precision: int | None = None
-    """Decimals to round to; None keeps every digit."""
+    precision: int | None = None  # Decimals to round to; None keeps every digit.
     start: int | None = None
     interval: int | None = None
     """Keep the start and the multiples of the interval; a step without a sample becomes NaN."""
-    steps: int | None = None
-    """The last step that a whole run reaches."""
-    format: str | None = None
-    """The format of a golden that is not there yet."""
+    steps: int | None = None  # The last step that a whole run reaches.
+    format: str | None = None  # The format of a golden that is not there yet.
 
     def __post_init__(self) -> None:
         if not self.tags:

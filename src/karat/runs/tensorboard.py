@@ -170,8 +170,7 @@ def _bfloat(bits: int) -> float:
 _USUAL = re.compile(rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.*)\x15(.{4})", re.DOTALL)
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
-_SCALARS = ("", "scalars")
-"""Plug-ins whose tensors of one element are scalars; others mean something else by them."""
+_SCALARS = ("", "scalars")  # Plug-ins whose tensors of one element are scalars; others mean something else by them.
 
 
 class Curve:
@@ -191,11 +190,9 @@ class Scalars:
     def __init__(self) -> None:
         self.curves: dict[bytes, Curve] = {}
         self.first = math.inf
-        self.last = -math.inf
-        """Wall times of the earliest and the latest event."""
+        self.last = -math.inf  # Wall times of the earliest and the latest event.
         self.events = 0
-        self.malformed: list[int] = []
-        """Numbers of the events that are none, counted from 1."""
+        self.malformed: list[int] = []  # Numbers of the events that are none, counted from 1.
 
     def add(self, batch: list[bytes]) -> None:
         """Takes the events of a batch of records."""
@@ -291,12 +288,9 @@ class EventFile(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     first: float
-    last: float
-    """Wall times of its earliest and latest event."""
-    curves: dict[str, tuple[Steps, Values]]
-    """Tag → steps and values, sorted by step; the last value of a step."""
-    again: int = 0
-    """Values that a later one of the same tag and step replaced."""
+    last: float  # Wall times of its earliest and latest event.
+    curves: dict[str, tuple[Steps, Values]]  # Tag → steps and values, sorted by step; the last value of a step.
+    again: int = 0  # Values that a later one of the same tag and step replaced.
 
 
 def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding, ...]]:

@@ -32,10 +32,8 @@ else:
     U32 = U8 = Places = np.ndarray
 
 _POLYNOMIAL = 0x82F63B78
-_LANE = 256
-"""Longer pieces are cut into lanes of so many bytes, so that the table stays small."""
-_BLOCK = 1 << 20
-"""Bytes looked up at a time: large enough for numpy, small enough for a cache."""
+_LANE = 256  # Longer pieces are cut into lanes of so many bytes, so that the table stays small.
+_BLOCK = 1 << 20  # Bytes looked up at a time: large enough for numpy, small enough for a cache.
 _ONES = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
 

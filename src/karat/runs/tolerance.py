@@ -55,12 +55,9 @@ else:
     Matrix = np.ndarray
 
 CONFIDENCE = 0.95
-WIDEST = 3.0
-"""A tolerance is never more than so many times what was seen: beyond, more runs are the answer."""
-_SMALLEST_SPREAD = 0.1
-"""Of log deviations; a few runs that happen to agree in theirs do not prove that all would."""
-_NEAR_ZERO = 1e-2
-"""A curve with values below this share of its median size has no use for a relative tolerance."""
+WIDEST = 3.0  # A tolerance is never more than so many times what was seen: beyond, more runs are the answer.
+_SMALLEST_SPREAD = 0.1  # Of log deviations; a few runs that happen to agree in theirs do not prove that all would.
+_NEAR_ZERO = 1e-2  # A curve with values below this share of its median size has no use for a relative tolerance.
 
 Windows: TypeAlias = Callable[[str, Steps], "tuple[int, int] | None"]
 """Metric and steps → the window of the median by which it is judged; None: step by step."""
@@ -70,24 +67,18 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for one metric, and what is known of it."""
 
     metric: str
-    check: str
-    """`exact`, `approx` or `median`."""
+    check: str  # `exact`, `approx` or `median`.
     runs: int
     steps: int
     rtol: float = 0.0
     atol: float = 0.0
     outliers: int = 0
-    observed: float = 0.0
-    """The largest deviation between any two of the runs, in the unit of the tolerance."""
-    rate_bound: float
-    """False alarms per run are at most this, with `confidence`; whatever the distribution."""
+    observed: float = 0.0  # The largest deviation between any two of the runs, in the unit of the tolerance.
+    rate_bound: float  # False alarms per run are at most this, with `confidence`; whatever the distribution.
     confidence: float = CONFIDENCE
-    rate_expected: float
-    """At most this on average over all golden-and-repeats that might have been drawn: 1/N."""
-    rate_new_golden: float
-    """The same for a golden that is recorded anew from another run."""
-    rate_model: float | None = None
-    """An estimate, if deviations are log-normal; None where the runs cannot tell."""
+    rate_expected: float  # At most this on average over all golden-and-repeats that might have been drawn: 1/N.
+    rate_new_golden: float  # The same for a golden that is recorded anew from another run.
+    rate_model: float | None = None  # An estimate, if deviations are log-normal; None where the runs cannot tell.
     smallest_shift: float = 0.0
     """A change of every step by this much is caught from every one of the runs; relative if rtol is."""
 
@@ -250,8 +241,7 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[str, ...]
     golden: str | None
-    golden_is_run: bool
-    """Whether the golden is one of the runs; otherwise the rates are estimates, no bounds."""
+    golden_is_run: bool  # Whether the golden is one of the runs; otherwise the rates are estimates, no bounds.
     rate: float
     metrics: tuple[Recommendation, ...]
     findings: tuple[Finding, ...] = ()

@@ -50,13 +50,10 @@ class CachedFile(msgspec.Struct, frozen=True, kw_only=True):
 class ShelfRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a shelf holds, and of which version of the artifact."""
 
-    validator: str = ""
-    """What the server calls this version: a strong ETag, or a date of change."""
-    names: tuple[str, ...] | None = None
-    """Every file in the archive; None while its directory has not been read."""
+    validator: str = ""  # What the server calls this version: a strong ETag, or a date of change.
+    names: tuple[str, ...] | None = None  # Every file in the archive; None while its directory has not been read.
     members: dict[str, CachedFile] = msgspec.field(default_factory=dict)
-    archive: CachedFile | None = None
-    """The whole archive, if it was fetched as a whole."""
+    archive: CachedFile | None = None  # The whole archive, if it was fetched as a whole.
 
 
 class Shelf:

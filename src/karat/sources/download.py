@@ -31,8 +31,7 @@ class ArtifactAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where an artifact is, and whether that address ever means other bytes."""
 
     url: str
-    lasting: bool
-    """An identifier that is given once; otherwise only the server's validator tells versions apart."""
+    lasting: bool  # An identifier that is given once; otherwise only the server's validator tells versions apart.
 
 
 class Cut(Unusable):
@@ -198,8 +197,7 @@ def _content_range(response: httpx.Response) -> tuple[int | None, int | None, in
     return first, last, total
 
 
-Span = tuple[int, int]
-"""A range of bytes: its start, and the first place after it."""
+Span = tuple[int, int]  # A range of bytes: its start, and the first place after it.
 
 # A neighbour this close costs less to fetch along than another request would.
 _GAP = 1 << 16

@@ -34,8 +34,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one artifact."""
 
     name: str
-    packed: bool
-    """One zip archive, rather than loose files."""
+    packed: bool  # One zip archive, rather than loose files.
     entries: tuple[StoredFile, ...]
 
     @property

@@ -24,13 +24,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One CI execution: a GitHub workflow run, a GitLab pipeline (a child one, too)."""
 
     id: str
-    attempt: int = 1
-    """The newest attempt the server knows of."""
+    attempt: int = 1  # The newest attempt the server knows of.
     commit: str | None = None
-    name: str = ""
-    """The workflow's name; for a child pipeline, the name of the bridge that started it."""
-    conclusion: str | None = None
-    """None while it has not finished."""
+    name: str = ""  # The workflow's name; for a child pipeline, the name of the bridge that started it.
+    conclusion: str | None = None  # None while it has not finished.
     rerun: str | None = None
     """The command that runs its failed jobs again, once it has finished; until then, one that waits for that."""
 
@@ -44,12 +41,10 @@ class CiJob(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     conclusion: str | None = None
     """GitHub's words (`success`, `failure`, `cancelled`, `timed_out`, `skipped`, …); None: not finished."""
-    labels: tuple[str, ...] = ()
-    """What the job says of where it ran: runner labels or tags, runner and group name."""
+    labels: tuple[str, ...] = ()  # What the job says of where it ran: runner labels or tags, runner and group name.
     stage: str = ""
     started: float | None = None
-    completed: float | None = None
-    """POSIX seconds."""
+    completed: float | None = None  # POSIX seconds.
     rerun: str | None = None
     """The command that runs it again, once its run has finished; until then, one that waits for that."""
 
@@ -60,29 +55,22 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     run_id: str | None = None
-    size: int | None = None
-    """Bytes as the server says; for progress, never for trust."""
+    size: int | None = None  # Bytes as the server says; for progress, never for trust.
     expired: bool = False
     created: float | None = None
-    job_id: str | None = None
-    """The job that made it, where the server knows."""
+    job_id: str | None = None  # The job that made it, where the server knows.
     attempt: int | None = None
-    digest: str | None = None
-    """`sha256:…` of the archive, where the server says."""
+    digest: str | None = None  # `sha256:…` of the archive, where the server says.
     url: str | None = None
-    look: str | None = None
-    """The command that shows it as it is."""
+    look: str | None = None  # The command that shows it as it is.
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a source knows about what was asked for."""
 
-    source: str
-    """`github`, `gitlab`, `folder`, `s3`, …"""
-    origin: str
-    """What it was asked for, for people: `run 123 of owner/name`, a path, a URL without secrets."""
-    repo: str | None = None
-    """OWNER/NAME, where the source has one."""
+    source: str  # `github`, `gitlab`, `folder`, `s3`, …
+    origin: str  # What it was asked for, for people: `run 123 of owner/name`, a path, a URL without secrets.
+    repo: str | None = None  # OWNER/NAME, where the source has one.
     runs: tuple[Run, ...] = ()
     jobs: tuple[CiJob, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
@@ -93,14 +81,11 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """What came of fetching one artifact."""
 
     artifact: Artifact
-    names: tuple[str, ...] = ()
-    """Every file in it, wanted or not, as `/`-separated relative paths."""
+    names: tuple[str, ...] = ()  # Every file in it, wanted or not, as `/`-separated relative paths.
     members: Mapping[str, Path] = msgspec.field(default_factory=dict)
     """The wanted files by name, as plain files on this disk; read-only for the caller."""
-    findings: tuple[Finding, ...] = ()
-    """A `fail` among them: nothing of this artifact can be used."""
-    received: int = 0
-    """Bytes that came over the network."""
+    findings: tuple[Finding, ...] = ()  # A `fail` among them: nothing of this artifact can be used.
+    received: int = 0  # Bytes that came over the network.
 
 
 class Progress(Protocol):
@@ -134,8 +119,7 @@ class Source(Protocol):
 
 Notice = Callable[[str], None]
 Wanted = Callable[[str], bool]
-Obtained = tuple[tuple[str, ...], dict[str, Path]]
-"""All names of an artifact, and its wanted files."""
+Obtained = tuple[tuple[str, ...], dict[str, Path]]  # All names of an artifact, and its wanted files.
 
 
 class TransferProgress:

@@ -42,10 +42,8 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     address: ArtifactAddress
     key: tuple[str, ...]
-    look: str | None = None
-    """The command that shows the artifact as it is."""
-    remake: str | None = None
-    """The command that makes it anew."""
+    look: str | None = None  # The command that shows the artifact as it is.
+    remake: str | None = None  # The command that makes it anew.
     newer: str | None = None
     """The command that finds one that has not expired, where a run that old cannot be run again."""
     elsewhere: bool = False

@@ -35,10 +35,8 @@ class GcOptions(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[Path, ...] = ()
     retention: int | None = None
     """Days for references pushed without --keep; None: the retention in force when they were pushed."""
-    grace: float = 24.0
-    """Hours that an unneeded object stays."""
-    expire_newest: bool = False
-    """Also forget the newest reference of a name."""
+    grace: float = 24.0  # Hours that an unneeded object stays.
+    expire_newest: bool = False  # Also forget the newest reference of a name.
     workers: int = 16
     times: LeaseTimes = msgspec.field(default_factory=LeaseTimes)
 
@@ -53,8 +51,7 @@ class ReferenceFate(msgspec.Struct, frozen=True, kw_only=True):
     expires: str
     kept: bool
     why: Why
-    because: str
-    """A sentence."""
+    because: str  # A sentence.
 
 
 class ObjectTally(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +69,9 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     references: tuple[ReferenceFate, ...]
     objects: tuple[ObjectTally, ...]
-    abandoned: int = 0
-    """Leases, markers and partial files of processes that have ended."""
-    leases: int = 0
-    """Of pushes and pins in progress; what they need was spared."""
-    freshened: int = 0
-    """Objects that a reference or lock needs, renewed because the bucket deletes by age."""
+    abandoned: int = 0  # Leases, markers and partial files of processes that have ended.
+    leases: int = 0  # Of pushes and pins in progress; what they need was spared.
+    freshened: int = 0  # Objects that a reference or lock needs, renewed because the bucket deletes by age.
 
     @property
     def freed(self) -> int:
@@ -90,8 +84,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     judged: tuple[ReferenceFate, ...]
     kept: frozenset[str]  # objects that pins and locks need
     needed: frozenset[str]  # objects that anything needs
-    leased: frozenset[str]
-    """Objects that a push or pin in progress needs, in either area: a pin is filling `kept/`."""
+    leased: frozenset[str]  # Objects that a push or pin in progress needs, in either area: a pin is filling `kept/`.
     leases: int
 
 

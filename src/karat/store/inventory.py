@@ -22,10 +22,8 @@ class ListedReference(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     files: int
     size: int
-    pinned: str | None = None
-    """Why, if it is."""
-    entries: int = 0
-    """How many references of the name there are, with this one."""
+    pinned: str | None = None  # Why, if it is.
+    entries: int = 0  # How many references of the name there are, with this one.
 
 
 class ListedCase(msgspec.Struct, frozen=True, kw_only=True):

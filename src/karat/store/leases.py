@@ -34,14 +34,11 @@ Digests = tuple[str, ...]
 class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
-    lease: float = 24 * 3600.0
-    """A lease not renewed for this long has been abandoned."""
+    lease: float = 24 * 3600.0  # A lease not renewed for this long has been abandoned.
     renewal: float = 600.0
-    collector: float = 300.0
-    """The same for a collector's marker."""
+    collector: float = 300.0  # The same for a collector's marker.
     beat: float = 15.0
-    patience: float = 900.0
-    """How long to wait for a collector to be done."""
+    patience: float = 900.0  # How long to wait for a collector to be done.
     poll: float = 2.0
 
 
@@ -50,10 +47,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     id: str
-    kind: str
-    """`push`, `pin` or `gc`."""
-    process: str
-    """Machine and process, where that can be told."""
+    kind: str  # `push`, `pin` or `gc`.
+    process: str  # Machine and process, where that can be told.
     objects: Digests = ()
     snapshots: Digests = ()
 

@@ -24,8 +24,7 @@ EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
 _FEW = 256  # up to this many objects are looked up one by one; for more, the areas are listed
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
 T = TypeVar("T", bound=msgspec.Struct)
-Watch = Callable[[int], None]
-"""Called with the number of bytes that have just moved."""
+Watch = Callable[[int], None]  # Called with the number of bytes that have just moved.
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -44,8 +44,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     digest: str
     reason: str
-    name: str = ""
-    """The name it was pinned by."""
+    name: str = ""  # The name it was pinned by.
     date: str
 
 
@@ -136,8 +135,7 @@ def _key(digest: str) -> str:
 class Locked(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the snapshot that a name stands for here."""
 
-    store: str
-    """A URL, or a folder; one that starts with a dot is taken from where the lock is (`store_of`)."""
+    store: str  # A URL, or a folder; one that starts with a dot is taken from where the lock is (`store_of`).
     digest: str
     date: str
 

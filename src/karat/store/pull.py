@@ -38,12 +38,10 @@ _BLOCK = 1 << 20
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
-    only: tuple[str, ...] = ()
-    """Globs of cases."""
+    only: tuple[str, ...] = ()  # Globs of cases.
     replace: bool = False
     workers: int = 16
-    pinned: bool = False
-    """Where to look first."""
+    pinned: bool = False  # Where to look first.
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +51,11 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     files: int
     size: int
-    fetched_bytes: int
-    """Bytes that had to come from the store; the rest was there from an earlier attempt."""
-    already: bool = False
-    """Everything was there already, and is intact."""
+    fetched_bytes: int  # Bytes that had to come from the store; the rest was there from an earlier attempt.
+    already: bool = False  # Everything was there already, and is intact.
     name: str = ""
     date: str = ""
-    signed_by: tuple[str, ...] = ()
-    """The names of the key that signed the reference, where a signature was required."""
+    signed_by: tuple[str, ...] = ()  # The names of the key that signed the reference, where a signature was required.
 
 
 class PullRecord(msgspec.Struct, frozen=True, kw_only=True):

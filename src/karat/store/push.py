@@ -40,23 +40,19 @@ from karat.system.command import Command
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     retention: int = 90
     keep: int | None = None
-    pin: str | None = None
-    """The reason for keeping it for good."""
-    sign: Path | None = None
-    """The SSH key to sign the reference with."""
+    pin: str | None = None  # The reason for keeping it for good.
+    sign: Path | None = None  # The SSH key to sign the reference with.
     verify_existing: bool = False
     dry_run: bool = False
     workers: int = 16
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
     times: LeaseTimes = msgspec.field(default_factory=LeaseTimes)
-    again: Command = Command("karat", "push", "PLACE", "NAME")
-    """The command that was typed, for advice to build upon."""
+    again: Command = Command("karat", "push", "PLACE", "NAME")  # The command that was typed, for advice to build upon.
 
 
 class Watchers(msgspec.Struct, frozen=True, kw_only=True):
     hashed: Watch | None = None
-    sending: Callable[[int], None] | None = None
-    """Called with the number of bytes that will be sent."""
+    sending: Callable[[int], None] | None = None  # Called with the number of bytes that will be sent.
     sent: Watch | None = None
     notice: Callable[[str], None] | None = None
 
@@ -69,17 +65,14 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     size: int
     new_objects: int
-    new_bytes: int
-    """Sent, including the snapshot."""
+    new_bytes: int  # Sent, including the snapshot.
     reused_objects: int
     reused_bytes: int
-    repaired: int = 0
-    """Objects that existed and were damaged."""
+    repaired: int = 0  # Objects that existed and were damaged.
     freshened: int = 0
     date: str | None = None
     expires: str | None = None
-    pinned: str | None = None
-    """The reason; what was pinned before keeps its first one."""
+    pinned: str | None = None  # The reason; what was pinned before keeps its first one.
     signed: bool = False
     dry_run: bool = False
 

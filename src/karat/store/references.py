@@ -33,8 +33,7 @@ from karat.system.pool import in_parallel
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
 SIGNERS = "KARAT_SIGNERS"
-NAMESPACE = "karat-store"
-"""Of signatures; one for another purpose does not count here."""
+NAMESPACE = "karat-store"  # Of signatures; one for another purpose does not count here.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,99}(?:/[a-z0-9][a-z0-9._+-]{0,99}){0,7}")
 _DIGEST = re.compile("sha256:([0-9a-f]{12,64})")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d(?::?\d\d(?::?\d\d)?)?Z?)?")
@@ -47,21 +46,16 @@ class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     name: str
-    digest: str
-    """sha256 of the snapshot."""
-    date: str
-    """UTC, ISO 8601."""
-    expires: str
-    """From when on `karat gc` may forget it, unless it is pinned or locked."""
-    keep: int | None = None
-    """Days, where the push said so; else the store's retention counted."""
+    digest: str  # sha256 of the snapshot.
+    date: str  # UTC, ISO 8601.
+    expires: str  # From when on `karat gc` may forget it, unless it is pinned or locked.
+    keep: int | None = None  # Days, where the push said so; else the store's retention counted.
     cases: int
     files: int
     size: int
     karat: str
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
-    signature: str | msgspec.UnsetType = msgspec.UNSET
-    """By an SSH key, of all the rest; see `signed_bytes`."""
+    signature: str | msgspec.UnsetType = msgspec.UNSET  # By an SSH key, of all the rest; see `signed_bytes`.
 
 
 class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +64,7 @@ class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     name: str
     date: datetime
-    start: str
-    """The first 12 digits of the digest."""
+    start: str  # The first 12 digits of the digest.
 
 
 class ReferenceQuery(msgspec.Struct, frozen=True, kw_only=True):

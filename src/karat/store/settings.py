@@ -11,12 +11,9 @@ import msgspec
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [store]."""
 
-    url: str | None = None
-    """A folder, or s3://, gs://, az://; KARAT_STORE overrules it, --store both."""
-    retention: int = 90
-    """Days that a reference is kept, unless it is pinned."""
-    locks: tuple[str, ...] = ()
-    """Lock files, or globs of them, whose digests `karat gc` must keep."""
+    url: str | None = None  # A folder, or s3://, gs://, az://; KARAT_STORE overrules it, --store both.
+    retention: int = 90  # Days that a reference is kept, unless it is pinned.
+    locks: tuple[str, ...] = ()  # Lock files, or globs of them, whose digests `karat gc` must keep.
 
     signers: str = ".karat/allowed_signers"
     """Whose SSH keys may sign references: ssh-keygen's ALLOWED SIGNERS, seen from where karat.toml is."""

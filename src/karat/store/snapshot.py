@@ -25,14 +25,11 @@ CHUNK = 64 << 20
 class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One file of a case, and the objects that hold it."""
 
-    name: str
-    """Below the case's folder."""
+    name: str  # Below the case's folder.
     size: int
     sha256: str
-    chunks: tuple[Part, ...] = ()
-    """Of a file over 64 MiB, in order; a smaller one is the object of its own digest."""
-    pack: int | None = None
-    """Number of the pack that holds it."""
+    chunks: tuple[Part, ...] = ()  # Of a file over 64 MiB, in order; a smaller one is the object of its own digest.
+    pack: int | None = None  # Number of the pack that holds it.
     offset: int = 0
 
 
@@ -45,8 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Every case of a push."""
 
     schema: str = SCHEMA
-    size: int
-    """Bytes of all files."""
+    size: int  # Bytes of all files.
     packs: tuple[Part, ...]
     cases: tuple[SnapshotCase, ...]
 

@@ -31,14 +31,12 @@ SMALL = 64 << 10
 _BLOCK = 1 << 20  # bytes that are read at once; a whole number of them makes a chunk
 _LONGEST_RUN = 256
 _CUT_BELOW = 16  # of 256: a run of manifests is 16 long on average
-LARGE, LARGE_AT_ONCE = 4 << 20, 4
-"""Objects above this size, and how many of them are in memory at once."""
+LARGE, LARGE_AT_ONCE = 4 << 20, 4  # Objects above this size, and how many of them are in memory at once.
 
 
 class CaseFiles(msgspec.Struct, frozen=True, kw_only=True):
     path: str
-    files: Mapping[str, Extent]
-    """Name below the case's folder → its bytes."""
+    files: Mapping[str, Extent]  # Name below the case's folder → its bytes.
 
 
 class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +67,7 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 class UploadPlan(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
-    data: bytes
-    """The snapshot's own bytes."""
+    data: bytes  # The snapshot's own bytes.
     digest: str
     units: tuple[UploadUnit, ...]
 
@@ -192,8 +189,7 @@ class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What of a plan a store lacks, and what it has."""
 
     absent: Mapping[str, Part]
-    damaged: Mapping[str, Part]
-    """Present with the wrong size."""
+    damaged: Mapping[str, Part]  # Present with the wrong size.
     present: Mapping[str, FoundObject]
 
     @property

@@ -49,30 +49,24 @@ Progress = Callable[[int, int], None]
 class StoreVerification(msgspec.Struct, frozen=True, kw_only=True):
     references: int
     snapshots: int
-    cases: int
-    """Of all snapshots together."""
+    cases: int  # Of all snapshots together.
     objects: int
     size: int
-    orphans: int
-    """Objects that no reference or pin needs; `karat gc` deletes them once they are old enough."""
+    orphans: int  # Objects that no reference or pin needs; `karat gc` deletes them once they are old enough.
     orphan_size: int
     findings: tuple[Finding, ...]
 
 
 class VerifiedTarget(msgspec.Struct, frozen=True, kw_only=True):
     target: str
-    kind: Literal["folder", "zip", "store", "pack"] | None
-    """None where nothing could be opened."""
-    zips: int = 0
-    """Of a pack; a case counts once for each zip that it is in."""
+    kind: Literal["folder", "zip", "store", "pack"] | None  # None where nothing could be opened.
+    zips: int = 0  # Of a pack; a case counts once for each zip that it is in.
     cases: int = 0
     tensors: int = 0
-    size: int = 0
-    """Bytes of the files that were read."""
+    size: int = 0  # Bytes of the files that were read.
     orphans: int = 0
     """Objects of a store that no reference or pin needs; `karat gc` deletes them once they are old enough."""
-    orphan_size: int = 0
-    """Bytes of these."""
+    orphan_size: int = 0  # Bytes of these.
     findings: tuple[Finding, ...] = ()
 
 

@@ -67,15 +67,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one archive may hold and unpack to."""
 
     members: int = msgspec.field(default_factory=limits.MEMBERS.value)
-    header: int = 3 << 10
-    """Bytes of the central directory for each of so many members; it is read into memory."""
+    header: int = 3 << 10  # Bytes of the central directory for each of so many members; it is read into memory.
     archive: int = msgspec.field(default_factory=limits.TOTAL.value)
     """Bytes of a whole archive whose size nobody has said before it comes."""
     member: int = msgspec.field(default_factory=limits.UNPACKED.value)
     total: int = msgspec.field(default_factory=limits.TOTAL.value)
     ratio: int = msgspec.field(default_factory=limits.RATIO.value)
-    ratio_floor: int = 4 << 20
-    """A member that unpacks to less than this may be as dense as it likes."""
+    ratio_floor: int = 4 << 20  # A member that unpacks to less than this may be as dense as it likes.
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +82,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: int
     packed: int
-    start: int
-    """Where its local header begins."""
-    end: int
-    """No byte of it lies at or after this place."""
+    start: int  # Where its local header begins.
+    end: int  # No byte of it lies at or after this place.
     info: zipfile.ZipInfo
 
 

@@ -19,8 +19,7 @@ from karat.system.command import Command
 from karat.system.foreign.limits import Limit, read_plain
 
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
-_PATIENCE = 2.0
-"""Seconds for whoever is saving a file to finish."""
+_PATIENCE = 2.0  # Seconds for whoever is saving a file to finish.
 
 
 def write_bytes(
@@ -38,10 +37,8 @@ def write_bytes(
 class Displaced(msgspec.Struct, frozen=True):
     """What was saved into a file while it was being replaced."""
 
-    file: Path
-    """Where it is now."""
-    data: bytes | None
-    """Its bytes; None while somebody is still writing to it."""
+    file: Path  # Where it is now.
+    data: bytes | None  # Its bytes; None while somebody is still writing to it.
 
 
 def swap_bytes(path: str | Path, data: bytes, seen: bytes | None, *, workshop: Path | None = None) -> Displaced | None:

@@ -23,12 +23,10 @@ Worker = Callable[[], AbstractContextManager[Callable[[int], R]]]
 """Entered once by each process; what it gives makes a result of a task's number."""
 
 _CHUNK = 16
-_WORTH_A_WORKER = 100
-"""Below this many items a second process would cost more than it saves."""
+_WORTH_A_WORKER = 100  # Below this many items a second process would cost more than it saves.
 _MOST = 16
 _NUMBER = struct.Struct("<I")
-_MOST_CHUNKS = 65_536 // _NUMBER.size
-"""What a pipe surely holds at once, so that filling it never waits."""
+_MOST_CHUNKS = 65_536 // _NUMBER.size  # What a pipe surely holds at once, so that filling it never waits.
 
 
 def chunks_of(items: Sequence[T]) -> list[Sequence[T]]:

@@ -42,8 +42,7 @@ class GitChange(msgspec.Struct, frozen=True):
     old: str | None
     new: str | None
     new_in_worktree: bool = False
-    special: str | None = None
-    """`symbolic link` or `submodule` where it is no plain file."""
+    special: str | None = None  # `symbolic link` or `submodule` where it is no plain file.
 
 
 def no_object(oid: str) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-LONGEST_PART, LONGEST_PATH = 255, 4000
-"""Bytes; what file systems take, and for a whole path a little less."""
+LONGEST_PART, LONGEST_PATH = 255, 4000  # Bytes; what file systems take, and for a whole path a little less.
 DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])(\.|$)")
 """Windows takes these for devices, whatever follows the first dot."""
 _DRIVE = re.compile(r"[A-Za-z]:")

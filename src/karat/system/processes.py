@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-MARK = "KARAT_JOB"
-"""The environment variable by which a job's processes are known, wherever they went."""
+MARK = "KARAT_JOB"  # The environment variable by which a job's processes are known, wherever they went.
 _PROC = "/proc"
 _PATIENCE = 10.0
 _LOOK_AGAIN = 0.01

@@ -16,12 +16,9 @@ from typing import AnyStr
 from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
-EVERYTHING = ("*",)
-"""For commands of karat itself that log in somewhere: git, and the clients of container engines."""
-PACKAGE_INDEX = ("UV_*", "PIP_*")
-"""For the installer, which runs code of others when it builds."""
-CLOUD = ("AWS_*", "GOOGLE_*", "AZURE_*", "MSI_*", "IDENTITY_*")
-"""For whoever reads from a bucket."""
+EVERYTHING = ("*",)  # For commands of karat itself that log in somewhere: git, and the clients of container engines.
+PACKAGE_INDEX = ("UV_*", "PIP_*")  # For the installer, which runs code of others when it builds.
+CLOUD = ("AWS_*", "GOOGLE_*", "AZURE_*", "MSI_*", "IDENTITY_*")  # For whoever reads from a bucket.
 # Tokenizers are no tokens, and nearly everybody has TOKENIZERS_PARALLELISM.
 _NAME = re.compile(
     r".*(?:TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CONNECTION_STRING|ASKPASS|APIKEY).*"

@@ -13,8 +13,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Self
 
-PERIOD = 1.0
-"""Seconds of processor time; a search that is there at two ticks of the watch is called off."""
+PERIOD = 1.0  # Seconds of processor time; a search that is there at two ticks of the watch is called off.
 
 
 class StuckError(Exception):

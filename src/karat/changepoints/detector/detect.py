@@ -38,8 +38,7 @@ from karat.changepoints.series import (
     step_kind,
 )
 
-FEWEST = 5
-"""Observations with values, below which nothing can be told."""
+FEWEST = 5  # Observations with values, below which nothing can be told.
 _DEFAULT = DetectOptions()
 _CLIP = 2.5
 _WILD = 5.0
@@ -158,8 +157,7 @@ class ScaledValues(NamedTuple):
 
     values: Floats
     scale: float
-    floor: float
-    """Noise that there is, seen or not, in the scaled values: rounding."""
+    floor: float  # Noise that there is, seen or not, in the scaled values: rounding.
 
 
 def scale(values: Floats) -> ScaledValues:

@@ -27,14 +27,12 @@ from karat.changepoints.series import DetectOptions
 Floats = npt.NDArray[np.floating]
 
 _SPARE = 1e-12
-CLIP = 4.0
-"""Values count no further than this many standard deviations from their level."""
+CLIP = 4.0  # Values count no further than this many standard deviations from their level.
 _CLIP = 3.0
 _SEED = 20231117
 _ROWS = 256
 _FEW_ROWS = 1500  # of simulated short rows: their tail is a power, and needs more of them
-FEW = 40
-"""Rows shorter than this may be judged on their own against heavy-tailed noise."""
+FEW = 40  # Rows shorter than this may be judged on their own against heavy-tailed noise.
 _FEWEST_PERMUTED = 8
 _FAR = 30.0  # standard deviations that count within a series whose noise is known
 _SMALL = 40  # longer pieces are judged by their own noise, unless there is as much of it outside of them
@@ -49,8 +47,7 @@ class ScanResult(NamedTuple):
     """The clearest split of a row, or the clearest stretch in it."""
 
     p_value: float
-    cuts: tuple[int, ...]
-    """Where the row is to be cut: before these positions."""
+    cuts: tuple[int, ...]  # Where the row is to be cut: before these positions.
 
 
 NOTHING = ScanResult(1.0, ())

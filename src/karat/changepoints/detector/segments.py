@@ -44,13 +44,11 @@ _SWITCHES = 6
 _POINTS_PER_SWITCH = 12  # jumps between the same two modes that often are noise rather than steps
 _APART = 3.2  # standard deviations between two modes that are two
 _FAR_OFF = 0.6
-LONG = 2048
-"""Pieces longer than this are asked near their cut first, and then in means of their values."""
+LONG = 2048  # Pieces longer than this are asked near their cut first, and then in means of their values.
 _BESIDE = 40
 _TELL_NOISE = 8  # values beside a cut that its noise is known by: the nearest, and no fewer than can tell
 _NOISIER = 2.0
-_CLEAR = 3.7
-"""Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance."""
+_CLEAR = 3.7  # Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance.
 _SWEEPS = 4
 _CHUNK = 1024
 _STRIDE = 768  # chunks overlap, so that every step is well inside of one
@@ -151,8 +149,7 @@ class LevelCut(NamedTuple):
 
     at: int
     low: int
-    high: int
-    """The positions it may be at."""
+    high: int  # The positions it may be at.
     p_value: float
 
 
@@ -262,8 +259,7 @@ class Segmented(NamedTuple):
 
     cuts: tuple[LevelCut, ...]
     rho: float
-    noise: float
-    """Robust standard deviation of the values about their levels."""
+    noise: float  # Robust standard deviation of the values about their levels.
 
 
 def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:

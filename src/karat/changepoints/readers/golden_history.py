@@ -36,8 +36,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     when: datetime
     path: str
-    blob: str
-    """Empty: the commit deleted it."""
+    blob: str  # Empty: the commit deleted it.
 
 
 def read_history(path: str, options: ReadOptions) -> Sheet:

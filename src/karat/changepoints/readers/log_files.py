@@ -44,8 +44,7 @@ class LogName(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     at: datetime | None = None
-    dated: bool = False
-    """Whether the year is known."""
+    dated: bool = False  # Whether the year is known.
     commit: str = ""
 
 
@@ -53,8 +52,7 @@ class LogNames(msgspec.Struct, frozen=True, kw_only=True):
     """What the names of all logs say: one kind for all."""
 
     kind: Kind
-    found: Mapping[str, LogName]
-    """Those that say it; others are left out."""
+    found: Mapping[str, LogName]  # Those that say it; others are left out.
 
 
 def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:

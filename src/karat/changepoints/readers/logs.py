@@ -41,8 +41,7 @@ _GREPPED = 1 << 26  # bytes up to which a single file may be what grep printed
 class LogMetric(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     expression: re.Pattern[str]
-    literal: bytes
-    """What must stand in a line that matches; empty if that cannot be said."""
+    literal: bytes  # What must stand in a line that matches; empty if that cannot be said.
 
 
 def log_metric(text: str) -> LogMetric:

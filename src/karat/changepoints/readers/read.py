@@ -36,8 +36,7 @@ _FORMS = (
     "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d", "%d.%m.%Y", "%m_%d", "%Y_%m_%d",
 )  # fmt: skip
 _LEAST = 5
-_SLACK = 0.05
-"""Of a step: a night that began an hour late, or when clocks were changed, is still that night's."""
+_SLACK = 0.05  # Of a step: a night that began an hour late, or when clocks were changed, is still that night's.
 _HOUR, _DAY = 3600.0, 86400.0
 
 

@@ -39,8 +39,7 @@ class NoSample(msgspec.Struct, frozen=True):
     signature: str = ""
 
 
-Cell = tuple[float, ...] | NoSample
-"""Finite samples, or why there are none."""
+Cell = tuple[float, ...] | NoSample  # Finite samples, or why there are none.
 MISSING = NoSample(Outcome.MISSING)
 BROKEN = NoSample(Outcome.BROKEN)
 NOT_A_NUMBER = "the value is not a number (nan)"
@@ -51,8 +50,7 @@ class SheetRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a table, one log, one version of a golden."""
 
     label: str
-    cells: Mapping[str, Cell]
-    """By metric; a metric that is not named is missing."""
+    cells: Mapping[str, Cell]  # By metric; a metric that is not named is missing.
     at: datetime | float | None = None
     """What rows are ordered by: a moment, or a number; all rows have the same kind, or none has any."""
     when: datetime | None = None
@@ -69,37 +67,29 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     units: Mapping[str, str] = msgspec.field(default_factory=dict)
     better: Mapping[str, Better] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    """How it was understood, in sentences."""
+    notes: tuple[str, ...] = ()  # How it was understood, in sentences.
     ordered: bool = False
     """Whether the rows stand in their order already (a hunt's points, a history), whatever their moments say."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    x: str = ""
-    """The column of labels; empty: guessed."""
-    time: str = ""
-    """The column of moments, by which rows are ordered; empty: guessed."""
-    metrics: tuple[str, ...] = ()
-    """Columns, metrics of a golden, or regular expressions for logs; none: all there are."""
-    which: Which = "last"
-    """Which match counts, where a log has several."""
+    x: str = ""  # The column of labels; empty: guessed.
+    time: str = ""  # The column of moments, by which rows are ordered; empty: guessed.
+    metrics: tuple[str, ...] = ()  # Columns, metrics of a golden, or regular expressions for logs; none: all there are.
+    which: Which = "last"  # Which match counts, where a log has several.
     name_pattern: str = ""
     """Named groups that read a log's name: date, year, month, day, hour, minute, commit, number, label."""
-    year: int | None = None
-    """Of names that only have month and day."""
+    year: int | None = None  # Of names that only have month and day.
     table: str = ""
     stage: str = ""
-    step: str = "last"
-    """Of a golden's curves: last, mean, or a step."""
+    step: str = "last"  # Of a golden's curves: last, mean, or a step.
     nan: Nan = "crash"
     newest_first: bool = False
     since: str = ""
     until: str = ""
     better: Mapping[str, Better] = msgspec.field(default_factory=dict)
     """Metric → which direction is better; the empty name is every other metric's."""
-    root: Path = Path()
-    """What paths are seen from."""
+    root: Path = Path()  # What paths are seen from.
 
 
 def parse_date(cell: Any) -> datetime | None:

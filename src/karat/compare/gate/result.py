@@ -49,17 +49,13 @@ SHUT = frozenset({CheckOutcome.FAIL, CheckOutcome.MISSING_ACTUAL, CheckOutcome.N
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
     """One value that is not as its golden expects."""
 
-    place: Place
-    """A step, a row, a path in a document, or the window of a median."""
-    how: str
-    """`missing`, `not-finite`, `changed`, `unexpected`, `worse` or `better`."""
+    place: Place  # A step, a row, a path in a document, or the window of a median.
+    how: str  # `missing`, `not-finite`, `changed`, `unexpected`, `worse` or `better`.
     expected: Value = None
     got: Value = None
-    error: float | None = None
-    """got − expected."""
+    error: float | None = None  # got − expected.
     relative: float | None = None
-    tolerance: float | None = None
-    """How large |error| may be."""
+    tolerance: float | None = None  # How large |error| may be.
 
 
 class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,39 +63,29 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     outcome: CheckOutcome
-    kind: str = ""
-    """The kind of its finding; empty if there is nothing to say."""
-    check: str = ""
-    """How it was judged: one of CHECKS, or `rows`."""
+    kind: str = ""  # The kind of its finding; empty if there is nothing to say.
+    check: str = ""  # How it was judged: one of CHECKS, or `rows`.
     tolerance: str = ""
     rule: str = "*"
     origin: str = "default"
     noun: str = "step"
-    total: int = 0
-    """Values that the golden demands."""
+    total: int = 0  # Values that the golden demands.
     compared: int = 0
-    failed: int = 0
-    """Values that are missing, not finite, changed or worse."""
+    failed: int = 0  # Values that are missing, not finite, changed or worse.
     missing: int = 0
     broken: int = 0
     better: int = 0
     allowed: int = 0
     first: Deviation | None = None
     worst: Deviation | None = None
-    deviations: tuple[Deviation, ...] = ()
-    """Of a table or document all, of a curve the first few."""
+    deviations: tuple[Deviation, ...] = ()  # Of a table or document all, of a curve the first few.
     likely: str | None = None
     medians: Medians | None = None
-    used: float | None = None
-    """The largest |error| as a share of its tolerance."""
-    exemption: int | None = None
-    """Index of the exemption that applies."""
-    exempted: CheckOutcome | None = None
-    """What it would have been without the exemption."""
-    because: str | None = None
-    """Why it is exempted, by whom, and until when."""
-    history: EarlierMoves | None = None
-    """How far earlier refreshes moved it, where the repository's history was asked."""
+    used: float | None = None  # The largest |error| as a share of its tolerance.
+    exemption: int | None = None  # Index of the exemption that applies.
+    exempted: CheckOutcome | None = None  # What it would have been without the exemption.
+    because: str | None = None  # Why it is exempted, by whom, and until when.
+    history: EarlierMoves | None = None  # How far earlier refreshes moved it, where the repository's history was asked.
 
 
 Exempting: TypeAlias = Callable[[str, str | None], int | None]
@@ -148,11 +134,9 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     book: RuleBook = msgspec.field(default_factory=RuleBook)
     path: str = ""
     shape: str = "*"
-    exact: tuple[str, ...] = ()
-    """Globs of metrics that must be exact this time: those of a deterministic test."""
+    exact: tuple[str, ...] = ()  # Globs of metrics that must be exact this time: those of a deterministic test.
     status: tuple[str, ...] = STATUS_ORDER
-    requests: str = ""
-    """A glob of the keys of a document that are requests."""
+    requests: str = ""  # A glob of the keys of a document that are requests.
     exempt: Exempting = lambda _metric, _row: None
 
     def rule(self, metric: str) -> Rule:

@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 else:
     Flags = np.ndarray
 
-SHOWN = frozenset({"info", "off"})
-"""Ways that never object to a value."""
+SHOWN = frozenset({"info", "off"})  # Ways that never object to a value.
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
-_NEXT = 4
-"""Samples of a median whose window has none."""
-_STRICT = frozenset({"exact", "range", "prefix"})
-"""Ways that know no tolerance."""
+_NEXT = 4  # Samples of a median whose window has none.
+_STRICT = frozenset({"exact", "range", "prefix"})  # Ways that know no tolerance.
 
 
 class Medians(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +37,7 @@ class Medians(msgspec.Struct, frozen=True, kw_only=True):
 
     first: int
     last: int
-    steps: int
-    """Steps of the window with a value on both sides."""
+    steps: int  # Steps of the window with a value on both sides.
     expected: float
     got: float
     tolerance: float
@@ -53,17 +49,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What the arithmetic says about paired values; one flag per value."""
 
     demanded: Flags
-    missing: Flags
-    """Demanded and not there."""
-    broken: Flags
-    """There, but not finite; or the golden itself expects an infinity, which nothing can meet."""
+    missing: Flags  # Demanded and not there.
+    broken: Flags  # There, but not finite; or the golden itself expects an infinity, which nothing can meet.
     worse: Flags
-    better: Flags
-    """Out of tolerance: in the direction that is objected to, and in the one that is welcome."""
-    target: Values
-    """What each value is held against: what the golden expects, or the bound that is nearest."""
-    error: Values
-    """got − target; NaN where there is none."""
+    better: Flags  # Out of tolerance: in the direction that is objected to, and in the one that is welcome.
+    target: Values  # What each value is held against: what the golden expects, or the bound that is nearest.
+    error: Values  # got − target; NaN where there is none.
     tolerance: Values
     allowed: int = 0
     medians: Medians | None = None

@@ -36,8 +36,7 @@ class GateCell(msgspec.Struct, frozen=True):
     place: str
     expected: Value
     got: Value
-    margin: float | None = None
-    """The cell's own relative tolerance."""
+    margin: float | None = None  # The cell's own relative tolerance.
 
     @property
     def demanded(self) -> bool:
@@ -254,8 +253,7 @@ def _likely(found: _Deviations, total: int) -> str | None:
     return None
 
 
-Leaves = dict[str, tuple[str, Value]]
-"""Path → generic name and value."""
+Leaves = dict[str, tuple[str, Value]]  # Path → generic name and value.
 
 
 def gate_document(golden: Any, actual: Any, judging: Judging) -> tuple[list[MetricResult], list[Finding]]:

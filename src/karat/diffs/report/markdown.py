@@ -24,8 +24,7 @@ from karat.tensors.report import TITLES, cells, type_text
 Row = tuple[Change, MetricChange]
 BY_OPTION = "--accept-incomplete"
 
-GITHUB_COMMENT = 65_536
-"""Characters in a GitHub comment; far below the 1 MiB of a step summary, so one text fits both."""
+GITHUB_COMMENT = 65_536  # Characters in a GitHub comment; far below the 1 MiB of a step summary, so one text fits both.
 
 _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
     ("== 0", lambda x: x == 0),
@@ -39,8 +38,7 @@ _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
 
 _SHOWN = 20
 _FOLDED = 200
-_FOLDED_IN_A_COMMENT = 10
-"""Names in a folded list; a comment has room for fewer."""
+_FOLDED_IN_A_COMMENT = 10  # Names in a folded list; a comment has room for fewer.
 _NAMED = 8
 _EXAMPLES = 3
 _MESSAGE = 1000

@@ -18,8 +18,7 @@ from karat.system.locks import hold, lock
 if TYPE_CHECKING:
     import sqlite3
 
-APPLICATION_ID = 0x6B727448
-"""`krtH`."""
+APPLICATION_ID = 0x6B727448  # `krtH`.
 VERSION = 1
 
 _TABLES = """

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 
-LOG_LIMIT = 4 << 20
-"""Of a longer log, the first quarter and the end are kept."""
+LOG_LIMIT = 4 << 20  # Of a longer log, the first quarter and the end are kept.
 _POINT = "INSERT INTO points (stage, id, position, label, at, missing, document) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _OF_ATTEMPT = "WHERE attempt = (SELECT id FROM attempts WHERE stage = ? AND point = ? AND number = ?)"
 

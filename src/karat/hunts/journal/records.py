@@ -17,8 +17,7 @@ HARMLESS = ("engine", "search", "name")
 """Tables and keys that change what is run next, and nothing about what was measured already."""
 # What `https://user:token@host/x` has before its host.
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-NOT_KEPT = "(not kept)"
-"""Stands for the value of an environment variable."""
+NOT_KEPT = "(not kept)"  # Stands for the value of an environment variable.
 # A variable that is set on a command line.
 _ASSIGNMENT = re.compile(rf"\b([A-Z_][A-Z0-9_]*)=[^\s'\"]{{{SHORTEST},}}")
 
@@ -89,10 +88,8 @@ class HuntRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     file: str
     root: str
-    hunt: str
-    """The short id that names of containers carry."""
-    settings: str
-    """As JSON, without secrets."""
+    hunt: str  # The short id that names of containers carry.
+    settings: str  # As JSON, without secrets.
     command: tuple[str, ...]
     metrics: tuple[Metric, ...]
     units: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -104,10 +101,8 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     title: str
     timeline: str
-    state: str = "running"
-    """running, done; whether a running one is at work is asked of the lock."""
-    parent: str = ""
-    """`0.2`: change 2 of stage 0 is what it looks into; empty for the first."""
+    state: str = "running"  # running, done; whether a running one is at work is asked of the lock.
+    parent: str = ""  # `0.2`: change 2 of stage 0 is what it looks into; empty for the first.
     levels: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
     window: Window | None = None
     decision: Decision | None = None
@@ -135,8 +130,7 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: Attempt
     purpose: str = SEARCH
-    lost: bool = False
-    """Whether the machine was lost: nothing is known of the point then."""
+    lost: bool = False  # Whether the machine was lost: nothing is known of the point then.
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -144,10 +138,8 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     verdict: Verdict = Verdict()
     suspects: tuple[Suspect, ...] = ()
-    zoom: str = ""
-    """The key of the stage that looked into it."""
-    swapped: bool = False
-    """Whether swapping is over; a verdict without a part is one, too."""
+    zoom: str = ""  # The key of the stage that looked into it.
+    swapped: bool = False  # Whether swapping is over; a verdict without a part is one, too.
     confirmed: bool = False
     towards: str = ""
     """The mixed point that has the change with one part alone: a finer stage looks no further than that."""

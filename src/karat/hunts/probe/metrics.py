@@ -44,8 +44,7 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one measured command left."""
 
     ran: Ran
-    files: Mapping[str, bytes]
-    """By their names in the run's own folder, or in the command's."""
+    files: Mapping[str, bytes]  # By their names in the run's own folder, or in the command's.
 
 
 class NoValue(Exception):  # noqa: N818 - a state of knowledge
@@ -315,8 +314,7 @@ class JunitCase(msgspec.Struct, kw_only=True):
 
     name: str
     classname: str
-    seconds: float | None
-    """None where the report does not say."""
+    seconds: float | None  # None where the report does not say.
     result: Literal["passed", "failed", "skipped"] = "passed"
 
     def matches(self, glob: str) -> bool:

@@ -37,8 +37,7 @@ from karat.report.words import printable
 
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
 _DID = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
-_SHELL_SIGNALS = range(129, 193)
-"""A shell, and a container, say 128 + N for what signal N killed."""
+_SHELL_SIGNALS = range(129, 193)  # A shell, and a container, say 128 + N for what signal N killed.
 _SIGNAL_NAME = re.compile(r"(?:.*died with <Signals\.)?(SIG[A-Z0-9]+)\b")
 """Of a grandchild Python says `died with <Signals.SIGSEGV: 11>`."""
 

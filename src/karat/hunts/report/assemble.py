@@ -20,8 +20,7 @@ from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
 
-_LOG = 4000
-"""Bytes of a log that a report shows; `karat hunt show` has all of it."""
+_LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of it.
 
 
 def build_report(journal: Journal) -> HuntReport:

@@ -66,12 +66,9 @@ class HuntProgress(Listener):
         self.stage, self.title = "", ""
         self.points: Sequence[Point] = ()
         self.decision: Decision | None = None
-        self._since = 0
-        """Runs that have ended since the decision."""
-        self.done: list[Attempt] = []
-        """Of this stage, oldest first."""
-        self.running: dict[str, tuple[Point, str, float]] = {}
-        """Point → itself, why, since when."""
+        self._since = 0  # Runs that have ended since the decision.
+        self.done: list[Attempt] = []  # Of this stage, oldest first.
+        self.running: dict[str, tuple[Point, str, float]] = {}  # Point → itself, why, since when.
         self.runs = 0
         self._seconds: list[float] = []
         self._places: dict[str, int] = {}

@@ -21,8 +21,7 @@ from karat.hunts.model import (
 )
 from karat.report.words import count, few
 
-FILES = "files.sha256"
-"""The name under which an identity has the hash of all built files."""
+FILES = "files.sha256"  # The name under which an identity has the hash of all built files.
 REBUILT = "nothing was rebuilt"
 _MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
 UNTRIED = "˙"

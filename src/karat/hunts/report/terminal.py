@@ -107,8 +107,7 @@ class StageStatus(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     tried: int
     runs: int
-    expected_left: int | None
-    """Runs still to come, as far as can be said."""
+    expected_left: int | None  # Runs still to come, as far as can be said.
     changes: tuple[str, ...]
 
 
@@ -118,15 +117,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "karat.hunt-status/1"
     name: str
     journal: str
-    state: str
-    """running, done, stopped."""
-    process: int | None
-    """Who is writing it."""
+    state: str  # running, done, stopped.
+    process: int | None  # Who is writing it.
     runs: int
-    seconds: float
-    """Of measuring."""
-    seconds_left: float | None
-    """Of the stage at work, as far as can be said; finer ones come after it."""
+    seconds: float  # Of measuring.
+    seconds_left: float | None  # Of the stage at work, as far as can be said; finer ones come after it.
     stages: tuple[StageStatus, ...]
     running: tuple[RunNow, ...]
     notes: tuple[str, ...]
@@ -210,8 +205,7 @@ class ShownAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, with what it ran."""
 
     attempt: Attempt
-    purpose: str
-    """search, swap N, confirm N (of change N)."""
+    purpose: str  # search, swap N, confirm N (of change N).
     commands: tuple[CommandRow, ...]
     log: str | None = None
 
@@ -224,8 +218,7 @@ class ShownPoint(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
     flags: tuple[str, ...]
     attempts: tuple[ShownAttempt, ...]
-    area: str
-    """Where work areas of the hunt are."""
+    area: str  # Where work areas of the hunt are.
 
 
 def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Point]:

@@ -25,8 +25,7 @@ from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_br
 from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_of
 from karat.hunts.settings import SearchSettings
 
-_NOTHING = 0.1
-"""That the change is not there at all, as far as is known beforehand."""
+_NOTHING = 0.1  # That the change is not there at all, as far as is known beforehand.
 _REPEATS = 12
 
 
@@ -34,14 +33,11 @@ class Belief(NamedTuple):
     """Where the change is, as far as is known. The change at k: point k is the first of the new kind."""
 
     first: int
-    place: Array
-    """Of the change at first + 1, first + 2, …"""
+    place: Array  # Of the change at first + 1, first + 2, …
     all_old: float
-    all_new: float
-    """That there is no change: all as the first, or all as the last."""
+    all_new: float  # That there is no change: all as the first, or all as the last.
     wrong_old: float
-    wrong_new: float
-    """How often a run at a point of either side looks as if it were of the other."""
+    wrong_new: float  # How often a run at a point of either side looks as if it were of the other.
     flakes: float | None = None
 
 

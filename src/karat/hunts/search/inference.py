@@ -25,10 +25,8 @@ from karat.hunts.search.observations import Values, samples
 
 Array = NDArray[np.float64]
 
-OUTLIERS = 0.02
-"""How many numbers come from somewhere else, as far as is known beforehand."""
-EXPECTED = 3.0
-"""How many changes a history has, as far as is known beforehand."""
+OUTLIERS = 0.02  # How many numbers come from somewhere else, as far as is known beforehand.
+EXPECTED = 3.0  # How many changes a history has, as far as is known beforehand.
 COUNTS = 0.7
 """A change counts from this share of the smallest one that is wanted, so that one just as large is not lost."""
 PRIOR_WEIGHT = 3.0
@@ -43,32 +41,25 @@ class _Fit(NamedTuple):
     """The model at one spread."""
 
     chance: Array
-    off: Array
-    """Each number's distance from its point's level."""
+    off: Array  # Each number's distance from its point's level.
     squares: float
     freedom: float
     sigma: float
-    evidence: float
-    """Logarithm of how well this spread explains everything."""
+    evidence: float  # Logarithm of how well this spread explains everything.
 
 
 class ChangeMap(NamedTuple):
     """What is known of one metric's changes."""
 
-    positions: tuple[int, ...]
-    """Tested points that have numbers, in order."""
-    chance: Array
-    """Of a change between a position and the next."""
-    spread: float
-    """Standard deviation of one run, relative to the level; of a binary metric 0."""
-    sure: bool
-    """Whether the spread is known well."""
+    positions: tuple[int, ...]  # Tested points that have numbers, in order.
+    chance: Array  # Of a change between a position and the next.
+    spread: float  # Standard deviation of one run, relative to the level; of a binary metric 0.
+    sure: bool  # Whether the spread is known well.
     needed: int
     """Runs that both neighbours of a change need: one where there is next to no spread, or flakes are reckoned with."""
     odd: tuple[int, ...] = ()
     """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
-    flakes: float | None = None
-    """Of a binary metric: how often a good point fails; 0 where none was seen to."""
+    flakes: float | None = None  # Of a binary metric: how often a good point fails; 0 where none was seen to.
 
 
 def level_map(values: Values, count: int, *, smallest: float) -> ChangeMap:
@@ -308,8 +299,7 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """What is said of two points."""
 
     verdict: Literal["differ", "same", "unsure"]
-    probability: float
-    """Of a difference worth finding."""
+    probability: float  # Of a difference worth finding.
 
 
 def judge(

@@ -27,10 +27,8 @@ def observed_in(attempts: Iterable[Attempt]) -> Observed:
     )
 
 
-Values = Mapping[int, Sequence[float]]
-"""A point's place → its numbers."""
-TRIES = 3
-"""So often a point that crashed is run before it counts as one that gives no value: crashes can be flaky."""
+Values = Mapping[int, Sequence[float]]  # A point's place → its numbers.
+TRIES = 3  # So often a point that crashed is run before it counts as one that gives no value: crashes can be flaky.
 _FAILED = (Outcome.CRASH, Outcome.HANG)
 
 
@@ -39,12 +37,9 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
     values: Mapping[int, tuple[float, ...]]
     """One number per attempt, in order of the points; of a binary metric 0 (good) or 1 (bad), one per sample."""
-    dead: frozenset[int]
-    """Points that were run and give no value; they are not run again."""
-    again: frozenset[int]
-    """Points that failed so far, and may not fail the next time."""
-    failed: frozenset[int]
-    """Those of the dead that crashed or hung, rather than being broken."""
+    dead: frozenset[int]  # Points that were run and give no value; they are not run again.
+    again: frozenset[int]  # Points that failed so far, and may not fail the next time.
+    failed: frozenset[int]  # Those of the dead that crashed or hung, rather than being broken.
 
 
 def read_metric(metric: Metric, seen: Seen) -> Readings:

@@ -24,26 +24,20 @@ from karat.hunts.search.observations import count_runs
 
 MIDPOINT = "midpoint of {} and {}"
 SPECULATION = 4.0
-DOUBT = 0.03
-"""A stretch that is less likely than this to hold a change is left alone."""
-SURE = 0.95
-"""A stretch that is more likely than this to hold a change is split."""
-REPEATS = 10
-"""So often a point is run at most."""
-_RANGE, _WORTH = 6, 8
-"""So many broken points with more than so many others among them are a broken range."""
+DOUBT = 0.03  # A stretch that is less likely than this to hold a change is left alone.
+SURE = 0.95  # A stretch that is more likely than this to hold a change is split.
+REPEATS = 10  # So often a point is run at most.
+_RANGE, _WORTH = 6, 8  # So many broken points with more than so many others among them are a broken range.
 _TRIES = 3
 
 
 class RunRequest(NamedTuple):
     """One run that a metric would like."""
 
-    rank: float
-    """Smaller is sooner: 0 the grid, 1 a second try, 2 what decides most, 4 speculation."""
+    rank: float  # Smaller is sooner: 0 the grid, 1 a second try, 2 what decides most, 4 speculation.
     at: int
     why: str
-    ends: tuple[int, ...] = ()
-    """The points that `why` names."""
+    ends: tuple[int, ...] = ()  # The points that `why` names.
 
 
 def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
@@ -167,8 +161,7 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan is made from."""
 
     map: ChangeMap
-    runs: Runs
-    """Position → numbers it has."""
+    runs: Runs  # Position → numbers it has.
     dead: Sequence[int]
     pending: Runs
     confidence: float

@@ -23,8 +23,7 @@ class MetricPlan(NamedTuple):
     requests: tuple[RunRequest, ...]
     spans: tuple[Span, ...] = ()
     flakes: float | None = None
-    left: int = 0
-    """Runs still to come, as far as can be said."""
+    left: int = 0  # Runs still to come, as far as can be said.
     note: str = ""
 
 
@@ -121,8 +120,7 @@ class Edge(NamedTuple):
 
     low: int
     high: int
-    begins: bool
-    """Whether the failures begin here; else they end."""
+    begins: bool  # Whether the failures begin here; else they end.
     confidence: float = 0.99
 
 

@@ -61,8 +61,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
     """A client that answers, and how it is spoken to."""
 
     name: Kind
-    program: str
-    """As it is found on the PATH of whoever runs it: another machine may have it elsewhere."""
+    program: str  # As it is found on the PATH of whoever runs it: another machine may have it elsewhere.
     version: str = ""
 
     def pull(self, image: str, *, insecure: bool = False) -> tuple[str, ...]:
@@ -267,19 +266,13 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: ContainerEngine
     image: str
-    name: str
-    """Without what tells two images apart; `karat-HUNT-@SLOT@`, as the runner fills it in."""
-    hunt: str = ""
-    """The hunt's id, by which is found what an earlier, killed process of it left behind."""
-    mounts: tuple[str, ...] = ()
-    """`HOST:CONTAINER[:ro]`, absolute."""
-    env: Mapping[str, str] = {}
-    """For every command."""
-    passed: tuple[str, ...] = ()
-    """Variables of the client's own environment for every command."""
+    name: str  # Without what tells two images apart; `karat-HUNT-@SLOT@`, as the runner fills it in.
+    hunt: str = ""  # The hunt's id, by which is found what an earlier, killed process of it left behind.
+    mounts: tuple[str, ...] = ()  # `HOST:CONTAINER[:ro]`, absolute.
+    env: Mapping[str, str] = {}  # For every command.
+    passed: tuple[str, ...] = ()  # Variables of the client's own environment for every command.
     gpus: str | None = None
-    options: tuple[str, ...] = ()
-    """More words for `run`."""
+    options: tuple[str, ...] = ()  # More words for `run`.
 
     @property
     def full_name(self) -> str:

@@ -149,11 +149,9 @@ class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image as it was found, or not."""
 
     reference: ImageReference
-    run: str = ""
-    """What is run: by digest, or by the engine's own id. Empty: there is none."""
+    run: str = ""  # What is run: by digest, or by the engine's own id. Empty: there is none.
     digest: str = ""
-    unknown: CannotVerify | None = None
-    """Why it is not known whether it exists; it is tried by its tag then."""
+    unknown: CannotVerify | None = None  # Why it is not known whether it exists; it is tried by its tag then.
 
 
 def open_registry(

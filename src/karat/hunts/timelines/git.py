@@ -36,8 +36,7 @@ class CommitRange(NamedTuple):
     new: str
 
 
-TimeRange = tuple[float, float]
-"""Seconds since 1970 between which the others are looked at."""
+TimeRange = tuple[float, float]  # Seconds since 1970 between which the others are looked at.
 
 
 class GitTimeline(Timeline):

@@ -39,8 +39,7 @@ from karat.system.locks import holding
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
 _FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
-_LAST_SECOND = 253_402_300_799
-"""Of the year 9999."""
+_LAST_SECOND = 253_402_300_799  # Of the year 9999.
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -175,14 +174,12 @@ class Mirror:
     def __init__(self, settings: RepositorySettings, place: Workspace) -> None:
         self.settings, self.name = settings, settings.name
         self.url = clone_url(settings, place.root)
-        self.shown_url = git.hushed(self.url)
-        """Fit for a report."""
+        self.shown_url = git.hushed(self.url)  # Fit for a report.
         plain = re.sub(r"[^A-Za-z0-9]+", "-", settings.name).strip("-")
         if plain != settings.name:  # two names that look alike stay two
             plain = f"{plain}-{sha256_hex(settings.name.encode())[:8]}"
         self.path = place.work.absolute() / "mirrors" / f"{plain}-{sha256_hex(self.url.encode())[:12]}.git"
-        self.stale = ""
-        """Why it could not be fetched, where an earlier state serves."""
+        self.stale = ""  # Why it could not be fetched, where an earlier state serves.
 
     def open(self, *, fresh: bool) -> str:
         """The branch's last commit; unless a fresh one is wanted, as this process saw it first."""

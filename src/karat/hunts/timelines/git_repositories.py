@@ -34,15 +34,13 @@ from karat.system.command import Command as NextCommand
 from karat.system.files import write_bytes
 from karat.system.secrets import EVERYTHING
 
-_ALTERNATES = "karat-alternates"
-"""A file of the mirror: what an area is given to borrow from it."""
+_ALTERNATES = "karat-alternates"  # A file of the mirror: what an area is given to borrow from it.
 _LOCAL = ("-c", "safe.directory=*")
 _UNLOCK = ("-path", "*/objects", "-prune", "-o", "-type", "f", "-name", "*.lock", "-exec", "rm", "-f", "{}", "+")
 _LAST_GOOD = "last good"
 # The area belongs to another user than the container's root, as git sees it.
 _TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-SHORT = 12
-"""Digits of a commit in ids and labels."""
+SHORT = 12  # Digits of a commit in ids and labels.
 
 
 class Checkout(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +48,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     mirror: Mirror
     clean: bool = False
-    inside: tuple[str, ...] = ()
-    """Folders of other repositories within it: those are cleaned on their own."""
+    inside: tuple[str, ...] = ()  # Folders of other repositories within it: those are cleaned on their own.
 
     @property
     def folder(self) -> str:
@@ -147,8 +144,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
     """The repositories of a hunt, opened."""
 
     mirrors: Mapping[str, Mirror]
-    tips: Mapping[str, str]
-    """Name → the branch's last commit."""
+    tips: Mapping[str, str]  # Name → the branch's last commit.
     settings: CheckoutSettings
     container: KeptContainer | None = None
 

@@ -49,8 +49,7 @@ _NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
 _CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
-_SETTLED = dt.timedelta(days=1)
-"""Wheels of a release may come hours after its first file."""
+_SETTLED = dt.timedelta(days=1)  # Wheels of a release may come hours after its first file.
 
 
 def resolve_requirement(root: Path, requirement: str) -> str:
@@ -69,16 +68,13 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One version, as far as an index tells."""
 
     version: str
-    uploaded: dt.datetime | None
-    """When its first file came."""
-    complete: dt.datetime | None
-    """When the last file of its first day came."""
+    uploaded: dt.datetime | None  # When its first file came.
+    complete: dt.datetime | None  # When the last file of its first day came.
     yanked: str | None
     prerelease: bool
     local: tuple[str, ...] = ()
     """Local versions of the same number, `1.0+cpu` of `1.0`: an installer takes them for it, and prefers them."""
-    missing: str = ""
-    """Why it cannot be installed on this Python; empty: it can."""
+    missing: str = ""  # Why it cannot be installed on this Python; empty: it can.
 
 
 _LONGEST_NAME = 255
@@ -193,8 +189,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     requirements: tuple[str, ...]
     python: str
-    before: str = ""
-    """Nothing that was uploaded later is taken; empty: anything is."""
+    before: str = ""  # Nothing that was uploaded later is taken; empty: anything is.
 
     @property
     def key(self) -> str:

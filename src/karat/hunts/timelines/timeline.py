@@ -27,12 +27,9 @@ SKIPPED = "skipped, as hunt.toml says"
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a hunt works."""
 
-    root: Path
-    """The folder of hunt.toml: what its paths are relative to."""
-    work: Path
-    """Kept folders: clones, builds, environments, caches."""
-    hunt: str
-    """A short id of this hunt, for names of containers."""
+    root: Path  # The folder of hunt.toml: what its paths are relative to.
+    work: Path  # Kept folders: clones, builds, environments, caches.
+    hunt: str  # A short id of this hunt, for names of containers.
 
 
 class Timeline(Protocol):

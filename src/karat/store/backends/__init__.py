@@ -58,15 +58,13 @@ class StoredObject(msgspec.Struct, frozen=True):
 
     key: str
     size: int
-    modified: float
-    """Seconds since 1970, by the store's clock."""
+    modified: float  # Seconds since 1970, by the store's clock.
 
 
 class Backend(Protocol):
     """A folder or a bucket; keys are `/`-separated and plain ASCII."""
 
-    url: str
-    """As a person would type it, without credentials."""
+    url: str  # As a person would type it, without credentials.
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """Write a whole object; False, and no change, if one exists and may not be replaced."""

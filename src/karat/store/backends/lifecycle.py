@@ -19,8 +19,7 @@ from karat.store.objects import seal, unseal
 from karat.system.command import Command
 
 KEY = "lifecycle.json"
-SLACK = 30
-"""Days."""
+SLACK = 30  # Days.
 
 
 class LifecycleRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +35,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     days: int
     changed: bool
-    others: int
-    """Rules that are not karat's, left as they were."""
+    others: int  # Rules that are not karat's, left as they were.
 
 
 def covers(backend: Backend, keep: int, again: Command) -> bool:

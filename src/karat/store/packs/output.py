@@ -30,8 +30,7 @@ _NEW, _OLD, _COMING = "new", "old", "coming.json"
 
 
 class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-    """Below OUT."""
+    path: str  # Below OUT.
     size: int
     sha256: str
 

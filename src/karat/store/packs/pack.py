@@ -45,34 +45,26 @@ _AHEAD = 64  # cases that may be packed and not yet be in the combined zip
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     output: str
-    combined: str | None
-    """The file name of the combined zip; None for none."""
-    cases: bool = True
-    """Whether zips of single cases are kept."""
+    combined: str | None  # The file name of the combined zip; None for none.
+    cases: bool = True  # Whether zips of single cases are kept.
     compression: Compression = "stored"
     level: int | None = None
     keep_going: bool = False
     replace: bool = False
-    again: str = "karat pack --help"
-    """The command that would replace what stands in OUT."""
+    again: str = "karat pack --help"  # The command that would replace what stands in OUT.
     require_program: bool = False
-    jobs: int = 0
-    """0: as many as there are cores."""
+    jobs: int = 0  # 0: as many as there are cores.
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...]
     output: str
-    state: str = "refused"
-    """`written`; `refused`: something failed, and OUT is as it was."""
+    state: str = "refused"  # `written`; `refused`: something failed, and OUT is as it was.
     outputs: tuple[PackedFile, ...] = ()
-    found: int
-    """Cases there were."""
-    packed: int = 0
-    """Cases in the zips."""
+    found: int  # Cases there were.
+    packed: int = 0  # Cases in the zips.
     tensors: int = 0
-    size: int = 0
-    """Bytes of the files of all packed cases."""
+    size: int = 0  # Bytes of the files of all packed cases.
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -70,10 +70,8 @@ def missing_cases(claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozen
 
 class PackCandidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     case: Case
-    files: tuple[str, ...]
-    """Below the case's folder, sorted."""
-    size: int
-    """Bytes of all of them."""
+    files: tuple[str, ...]  # Below the case's folder, sorted.
+    size: int  # Bytes of all of them.
 
     @property
     def path(self) -> str:
@@ -91,8 +89,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     places: tuple[Place, ...]
     candidates: tuple[PackCandidate, ...]
     findings: tuple[Finding, ...]
-    found: int
-    """Cases, packable or not."""
+    found: int  # Cases, packable or not.
 
     def close(self) -> None:
         for place in self.places:

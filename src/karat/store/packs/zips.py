@@ -148,19 +148,15 @@ class PackTarget(msgspec.Struct, frozen=True, kw_only=True):
 class ZipOptions(msgspec.Struct, frozen=True, kw_only=True):
     compression: Compression
     level: int | None
-    count: Callable[[int], None]
-    """Told of bytes that have been packed, from any thread."""
+    count: Callable[[int], None]  # Told of bytes that have been packed, from any thread.
 
 
 class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     case: IndexedCase
     files: tuple[IndexedFile, ...]
-    members: tuple[ZipMember, ...]
-    """Without the index."""
-    output: PackedFile | None
-    """The zip of its own, where it stays."""
-    wrong: tuple[str, ...]
-    """What is not as the case's manifest says."""
+    members: tuple[ZipMember, ...]  # Without the index.
+    output: PackedFile | None  # The zip of its own, where it stays.
+    wrong: tuple[str, ...]  # What is not as the case's manifest says.
 
 
 def pack_case(candidate: PackCandidate, target: PackTarget, packing: ZipOptions) -> PackedCase:

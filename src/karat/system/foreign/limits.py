@@ -24,8 +24,7 @@ class Limit(NamedTuple):
     default: int
     least: int = 1
     most: int = 10**12
-    unit: int = 1
-    """What the variable counts: 1 << 20 for megabytes."""
+    unit: int = 1  # What the variable counts: 1 << 20 for megabytes.
 
     def value(self, env: Mapping[str, str] | None = None) -> int:
         """The limit in force."""
@@ -44,8 +43,7 @@ class Limit(NamedTuple):
 
 
 _MB = 1 << 20
-GOLDEN = Limit("KARAT_MAX_GOLDEN_MB", 64, unit=_MB)
-"""Bytes of one golden."""
+GOLDEN = Limit("KARAT_MAX_GOLDEN_MB", 64, unit=_MB)  # Bytes of one golden.
 VALUES = Limit("KARAT_MAX_VALUES", 1_000_000)
 """Lines, and values between commas, of one golden: what takes its time and memory."""
 TEXT = Limit("KARAT_MAX_TEXT_MB", 4, unit=_MB)
@@ -54,12 +52,9 @@ TOML = Limit("KARAT_MAX_TOML_MB", 1, unit=_MB)
 """Characters of a text in TOML, a megabyte of which takes seconds to read."""
 INDEX = Limit("KARAT_MAX_INDEX_MB", 32, unit=_MB)
 """Bytes that a package index may answer with; a quarter of them in HTML. PyPI's longest has six megabytes."""
-SOURCE = Limit("KARAT_MAX_SOURCE_MB", 32, unit=_MB)
-"""Bytes of one Python file."""
-COLUMNS = Limit("KARAT_MAX_COLUMNS", 10_000)
-"""Columns of a table."""
-UNPACKED = Limit("KARAT_MAX_UNPACKED_MB", 1024, unit=_MB)
-"""Bytes that one member of an archive may unpack to."""
+SOURCE = Limit("KARAT_MAX_SOURCE_MB", 32, unit=_MB)  # Bytes of one Python file.
+COLUMNS = Limit("KARAT_MAX_COLUMNS", 10_000)  # Columns of a table.
+UNPACKED = Limit("KARAT_MAX_UNPACKED_MB", 1024, unit=_MB)  # Bytes that one member of an archive may unpack to.
 MEMBERS = Limit("KARAT_MAX_MEMBERS", 20_000)
 """Members of an archive; a zip of captured cases may have 50 times as many."""
 TOTAL = Limit("KARAT_MAX_TOTAL_MB", 4096, unit=_MB)
@@ -68,8 +63,7 @@ DENSE = Limit("KARAT_MAX_DENSE_MB", 64 << 10, unit=_MB)
 """Bytes that members of a zip of captured cases may unpack to, all together, which are packed denser than the ratio."""
 RATIO = Limit("KARAT_MAX_RATIO", 100)
 """How many times its packed size a member of more than a few megabytes may unpack to."""
-LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)
-"""Bytes that a compressed log may unpack to."""
+LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)  # Bytes that a compressed log may unpack to.
 ROWS = Limit("KARAT_MAX_ROWS", 1_000_000)
 """Rows that a query of an SQLite file may give; its time is bounded by a multiple of them."""
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from karat.system.foreign.limits import LOG, ROWS
 
-_STEPS = 200
-"""Of SQLite's machine, per row that is allowed: what a join of several tables takes, and some more."""
+_STEPS = 200  # Of SQLite's machine, per row that is allowed: what a join of several tables takes, and some more.
 _AT_ONCE = 100_000
-_LONGEST, _MEMORY = 16 << 20, 256 << 20
-"""Bytes of one value, and of all that SQLite holds: a row may have thousands."""
+_LONGEST, _MEMORY = 16 << 20, 256 << 20  # Bytes of one value, and of all that SQLite holds: a row may have thousands.
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _PRAGMAS = frozenset({"application_id", "user_version", "table_info"})
 
