@@ -39,7 +39,8 @@ _DTYPES: Mapping[str, tuple[str, ...]] = {
 _FOLLOWS = "there is no verified double gradient"
 """Of a low precision whose double run is not PASS: that has a cell of its own."""
 _ABSENT = re.compile(
-    r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support",
+    r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support"
+    r"|only supports?|is not registered|no double grad|cannot be used in train program",
     re.IGNORECASE,
 )
 
@@ -208,7 +209,8 @@ def _cells(report: GradReport) -> dict[str, Cell]:
         cell = Cell("INCONCLUSIVE" if vacuous else outcome, one.reason)
         _worse(found, _column(one), cell)
     for law in report.properties:
-        if law.verdict is not GradVerdict.INCONCLUSIVE:
+        refused = law.verdict is GradVerdict.FAIL and _ABSENT.search(law.detail)
+        if law.verdict is not GradVerdict.INCONCLUSIVE and not refused:
             _worse(found, _law_column(law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
     return found
 
@@ -242,7 +244,7 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
             reason=f"{one.input} → {one.output}{f' at {one.at}' if one.at else ''}: {one.reason}",
         )
     for law in report.properties:
-        if law.verdict is GradVerdict.FAIL:
+        if law.verdict is GradVerdict.FAIL and not _ABSENT.search(law.detail):
             yield Fault(
                 column=_law_column(law.name),
                 sample=sample.description,
