@@ -27,6 +27,7 @@ def test_a_sparse_input_is_checked_at_its_stored_values(layout: str) -> None:
     assert "sparse: the gradient is that of the stored values of x" in report.notes
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_product_of_sparse_matrices_gives_a_sparse_one() -> None:
     torch = framework("torch")
     x = matrix(torch, "sparse_coo")

@@ -40,7 +40,7 @@ _FOLLOWS = "there is no verified double gradient"
 """Of a low precision whose double run is not PASS: that has a cell of its own."""
 _ABSENT = re.compile(
     r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support"
-    r"|only supports?|is not registered|no double grad|cannot be used in train program",
+    r"|only supports?|does not work for|is not registered|no double grad|cannot be used in train program",
     re.IGNORECASE,
 )
 
