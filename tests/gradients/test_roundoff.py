@@ -98,7 +98,9 @@ def test_right_gradients_of_difficult_functions_hold_and_wrong_ones_do_not(name:
 
     for seed in range(20):
         held = karat.gradcheck(fn, (x,), backward=backward, properties=(), seed=seed)
-        assert held.verdict is GradVerdict.PASS, held.reason
+        # So near to a pole the point itself may not be answered; a point nearby, which is right, is no answer.
+        unknown = name == "next to a pole" and held.verdict is GradVerdict.INCONCLUSIVE and "nearby" in held.reason
+        assert unknown or held.verdict is GradVerdict.PASS, held.reason
         assert held.comparisons[0].dtype == "float64"
         wrong = karat.gradcheck(fn, (x,), backward=slightly, properties=(), seed=seed)
         assert wrong.verdict is GradVerdict.FAIL

@@ -160,7 +160,9 @@ def _start(setup: WorkerSetup) -> tuple[WorkerProcess, Listed]:
     if found.problem:
         worker.close()
         kind: type[KaratError] = UsageError if found.exit_code == ExitCode.USAGE else CannotVerify
-        raise kind(found.problem, next_command=found.next_command or f"python -c 'import {setup.catalogue}'")
+        raise kind(
+            found.problem, next_command=found.next_command or Command("python", "-c", f"import {setup.catalogue}")
+        )
     return worker, found
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from karat.findings import CannotVerify, UsageError, suggest
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.optests.op_spec import OpSpec
@@ -100,7 +101,7 @@ def _catalogue(word: str) -> Catalogue:
 
 def _broken(word: str, error: Exception) -> CannotVerify:
     said = f"expected {word} to load, but {type(error).__name__}: {error}"
-    return CannotVerify(said, next_command=f"python -c 'import {word}'")
+    return CannotVerify(said, next_command=Command("python", "-c", f"import {word}"))
 
 
 def _declared(module: Any) -> Iterator[Operator]:

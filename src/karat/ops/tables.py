@@ -26,6 +26,7 @@ import numpy as np
 from karat.findings import CannotVerify
 from karat.gradients.problem import Array
 from karat.ops.catalogue import Operator, Sample
+from karat.system.command import Command
 from karat.tensors.arrays import jax_x64
 
 _SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -109,7 +110,7 @@ def _operators(framework: str, made: Callable[[Array], Any]) -> Iterator[Operato
         version = import_module(framework).__version__
     except ImportError as error:
         said = f"expected {framework} to load, but {type(error).__name__}: {error}"
-        raise CannotVerify(said, next_command=f"pip install {framework}") from error
+        raise CannotVerify(said, next_command=Command("pip", "install", framework)) from error
     for name, calls in read(resources.files("karat.ops").joinpath(f"{framework}.txt").read_text()).items():
         there = _resolved(name)
         samples = partial(_samples, name, tuple(calls), made)

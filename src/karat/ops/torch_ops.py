@@ -12,6 +12,7 @@ from typing import Any
 
 from karat.findings import CannotVerify
 from karat.ops.catalogue import Operator, Sample
+from karat.system.command import Command
 
 _REBUILD = """\
 from torch.testing._internal import common_methods_invocations as db, common_utils
@@ -29,7 +30,7 @@ def operators() -> Iterator[Operator]:
     except ModuleNotFoundError as error:
         name = error.name or "torch"
         said = f"expected torch's database of operators, but it needs {name}, which is not installed"
-        raise CannotVerify(said, next_command=f"pip install {name}") from error
+        raise CannotVerify(said, next_command=Command("pip", "install", name)) from error
     for info in op_db:
         skip = ""
         if not info.supports_autograd:

@@ -149,8 +149,8 @@ def _mixed(journals: Sequence[EvidenceJournal], judged: str | None) -> Iterator[
     named = few([commit[:12] or "an unknown one" for commit in commits], 5)
     if judged and commits and commits != [judged]:
         what = f"expected evidence of {judged[:12]}, the commit that is judged, found journals of {named}"
-        again = Command("pytest", f"--karat-evidence={journals[0].group}")
-        yield replace(_foreign(what, journals[0]), next=f"{again}  # in an empty folder, at {judged[:12]}")
+        again = f"{Command('pytest', f'--karat-evidence={journals[0].group}')}  # in an empty folder, at that commit"
+        yield replace(_foreign(what, journals[0]), next=again)
     elif len(list(filter(None, commits))) > 1:
         yield _foreign(f"expected evidence of one commit, found journals of {named}", journals[0])
     roots: dict[str, str] = {}
