@@ -23,13 +23,14 @@ import msgspec
 from msgspec.structs import replace
 
 from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, fail, info, warn
+from karat.ops.catalogue import BUILT_IN
 from karat.ops.script import Fault
 from karat.ops.worker import COLUMNS, MISSING, OUTCOMES, Checked, Listed, Suspect, WorkerSetup
 from karat.replays.processes import Garbled, WorkerProcess, printed_last, receive, send
 from karat.report.words import few
 from karat.system.command import Command
 from karat.system.foreign import toml
-from karat.system.foreign.limits import TEXT, read_plain
+from karat.system.foreign.limits import LOG, TEXT, read_plain
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.ops/1"
@@ -149,7 +150,7 @@ def listing(setup: WorkerSetup) -> Listed:
 
 def _start(setup: WorkerSetup) -> tuple[WorkerProcess, Listed]:
     # Each worker has one core: they are many.
-    worker = WorkerProcess("karat.ops.worker", {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    worker = WorkerProcess("karat.ops.worker", {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "-P")
     try:
         found = worker.ask(setup, Listed, _IMPORT_TIMEOUT)
     except Garbled:
@@ -253,7 +254,7 @@ class _Workers:
             worker.close()
         else:
             self._idle.put(worker)
-        return _summary(name, found, ended)
+        return _summary(name, found, ended, [] if self._setup.catalogue not in BUILT_IN else ["-P"])
 
     def close(self) -> None:
         for worker in self._all:
@@ -261,11 +262,11 @@ class _Workers:
                 worker.close()
 
 
-def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator:
-    """One operator from its samples; a FAIL without a script that shows it is unverified."""
+def _summary(name: str, found: Sequence[Checked], ended: str, options: Sequence[str]) -> AuditedOperator:
+    """One operator from its samples; a FAIL without a script, run with these options of Python, is unverified."""
     cells: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    faults = _verified([suspect for one in found for suspect in one.suspects])
+    faults = _verified([suspect for one in found for suspect in one.suspects], options)
     shown = {fault.column for fault in faults if fault.shown}
     for one in found:
         for column, cell in one.cells.items():
@@ -289,7 +290,7 @@ def _summary(name: str, found: Sequence[Checked], ended: str) -> AuditedOperator
     )
 
 
-def _verified(suspects: Sequence[Suspect]) -> tuple[Fault, ...]:
+def _verified(suspects: Sequence[Suspect], options: Sequence[str]) -> tuple[Fault, ...]:
     """A fault for each column: the first that a script shows; else the first, without what a script printed."""
     columns: dict[str, list[Suspect]] = {}
     for suspect in suspects:
@@ -297,16 +298,20 @@ def _verified(suspects: Sequence[Suspect]) -> tuple[Fault, ...]:
     made = []
     for among in columns.values():
         tries = islice(((one.fault, script) for one in among for script in one.scripts), _TRIES)
-        ran = (replace(fault, script=script, shown=_shown(script, fault)) for fault, script in tries)
+        ran = (replace(fault, script=script, shown=_shown(script, fault, options)) for fault, script in tries)
         made.append(next((one for one in ran if one.shown), among[0].fault))
     return tuple(made)
 
 
-def _shown(script: str, fault: Fault) -> str:
+def _shown(script: str, fault: Fault, options: Sequence[str]) -> str:
     """What the script printed, if it shows the fault: another number than differences give, or the very error."""
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=_SCRIPT_TIMEOUT, check=False
+            [sys.executable, *options, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=_SCRIPT_TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return ""
@@ -319,9 +324,12 @@ def _shown(script: str, fault: Fault) -> str:
 def _read(path: Path, header: _Header) -> Iterator[tuple[str, AuditedOperator]]:
     """What a journal of the same audit has; nothing of another's. A line that was cut off is made again."""
     try:
-        first, *lines = path.read_bytes().splitlines() or [b""]
+        first, *lines = read_plain(path, LOG).splitlines() or [b""]
     except FileNotFoundError:
         return
+    except OSError as error:
+        said = f"expected to read the journal {path}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
     with suppress(msgspec.MsgspecError):
         if msgspec.json.decode(first, type=_Header) == header:
             for line in lines:

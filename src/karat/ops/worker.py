@@ -21,7 +21,7 @@ from karat.gradients.adapters.calls import Leaf, flatten
 from karat.gradients.gradcheck import gradcheck
 from karat.gradients.problem import error_line
 from karat.gradients.report import GradComparison, GradReport, GradVerdict, Level
-from karat.ops.catalogue import Operator, Sample, load
+from karat.ops.catalogue import BUILT_IN, Operator, Sample, load
 from karat.ops.script import Fault, scripts
 from karat.replays.processes import receive, send
 
@@ -101,7 +101,8 @@ def main() -> int:
     setup = receive(orders, WorkerSetup)
     if setup is None:
         return 0
-    sys.path.insert(0, "")
+    if setup.catalogue not in BUILT_IN:
+        sys.path.append("")  # somebody's module may lie here; what a framework looks for in vain must not
     try:
         known = load(setup.catalogue)
     except KaratError as error:

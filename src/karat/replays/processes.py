@@ -95,12 +95,12 @@ class WorkerLost(Exception):  # noqa: N818 - what became of a worker
 
 
 class WorkerProcess:
-    """`python -m MODULE`, and the way to talk to it; used by one thread."""
+    """`python OPTION... -m MODULE`, and the way to talk to it; used by one thread."""
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str], *options: str) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, *options, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
