@@ -59,17 +59,16 @@ def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> E
     seen = places(cotangent != 0)
     slopes = probe.slopes[output]
     v, value, error = cotangent[seen], slopes.value[seen], slopes.error[seen]
-    with np.errstate(all="ignore"):
-        return Expectation(
-            direction=probe.direction,
-            dense=probe.dense,
-            value=float(np.sum(v * value)),
-            error=roundoff.combined(v * error),
-            size=norm(v * value),
-            weight=norm(v * base[seen]),
-            count=int(v.size),
-            largest=float(np.max(np.abs(v), initial=0.0)),
-        )
+    return Expectation(
+        direction=probe.direction,
+        dense=probe.dense,
+        value=float(np.sum(v * value)),
+        error=roundoff.combined(v * error),
+        size=norm(v * value),
+        weight=norm(v * base[seen]),
+        count=int(v.size),
+        largest=float(np.max(np.abs(v), initial=0.0)),
+    )
 
 
 def joint_expectation(parts: Sequence[Expectation]) -> Expectation:
@@ -83,20 +82,18 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
     """The share of a gradient, seen along a direction, that a few units in the last place of the inputs move."""
     if gradient is None or nudged is None:
         return 0.0
-    with np.errstate(all="ignore"):
-        size = norm(gradient * direction)
-        moved = norm((gradient - nudged) * direction)
-        return moved / size if np.isfinite(moved) and size > 0 else 0.0
+    size = norm(gradient * direction)
+    moved = norm((gradient - nudged) * direction)
+    return moved / size if np.isfinite(moved) and size > 0 else 0.0
 
 
 def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Measurement:
-    with np.errstate(all="ignore"):
-        # An element without neighbours (infinite, NaN) is not part of the direction.
-        moved = places(expected.direction != 0)
-        terms = gradient[moved] * expected.direction[moved]
-        size = max(norm(terms[places(np.isfinite(terms))]), expected.size)
-        floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
-        return Measurement(expected, float(np.sum(terms)), expected.error + floor)
+    # An element without neighbours (infinite, NaN) is not part of the direction.
+    moved = places(expected.direction != 0)
+    terms = gradient[moved] * expected.direction[moved]
+    size = max(norm(terms[places(np.isfinite(terms))]), expected.size)
+    floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
+    return Measurement(expected, float(np.sum(terms)), expected.error + floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +194,7 @@ def controls(
     seen = np.zeros_like(scales)
     for measured in groups[0][1]:
         np.maximum(seen, np.abs(measured.expected.direction), out=seen)
-    with np.errstate(all="ignore"):
-        weights = np.where(scales > 0, seen / scales, np.inf)
+    weights = np.where(scales > 0, seen / scales, np.inf)
     caught = {
         "zero": fails(lambda _gradient, _measured: 0.0),
         "x1.01": fails(lambda _gradient, measured: (1 + LEAST_ERROR) * measured.found),

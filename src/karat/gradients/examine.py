@@ -34,8 +34,7 @@ class Tangent:
     allowed: Vector
 
     def fails(self, found: Vector) -> bool:
-        with np.errstate(all="ignore"):
-            return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
+        return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 
 
 def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> GradComparison | None:
@@ -112,10 +111,9 @@ def _worst(tangents: Sequence[Tangent]) -> tuple[float, float]:
     """The deviation and the tolerance of the element that is furthest out."""
     worst = (0.0, 0.0, -1.0)
     for one in tangents:
-        with np.errstate(all="ignore"):
-            gap = np.abs(one.found - one.expected)
-            gap = np.where(np.isfinite(gap), gap, np.inf)
-            ratio = np.where(gap == 0, 0.0, gap / np.maximum(one.allowed, roundoff.TINY))
+        gap = np.abs(one.found - one.expected)
+        gap = np.where(np.isfinite(gap), gap, np.inf)
+        ratio = np.where(gap == 0, 0.0, gap / np.maximum(one.allowed, roundoff.TINY))
         place = int(np.argmax(ratio))
         worst = max(worst, (float(gap[place]), float(one.allowed[place]), float(ratio[place])), key=lambda one: one[2])
     return worst[0], worst[1]
@@ -227,7 +225,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
     flat = seen.baseline.flat
     beside = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.draw(Purpose.COTANGENTS, k, 2))
     nudged: list[Vector | None] = [None] * len(flat.inputs)
-    with suppress(Exception), np.errstate(all="ignore"):
+    with suppress(Exception):
         nudged = beside.vjp([drawn[0] if j == k else None for j in range(len(flat.outputs))])
     if not seen.kinks[k].any():
         return Pullback(drawn, gradients, None, nudged)
@@ -237,8 +235,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
 
 
 def _gradients(seen: Observations, given: dict[int, Vector]) -> list[Vector | None]:
-    with np.errstate(all="ignore"):
-        return seen.baseline.flat.vjp([given.get(k) for k in range(len(seen.baseline.base))])
+    return seen.baseline.flat.vjp([given.get(k) for k in range(len(seen.baseline.base))])
 
 
 def _raised(seen: Observations, pair: tuple[int, int], error: Exception) -> Pair:
@@ -338,8 +335,7 @@ def _forward(seen: Observations, found: Sequence[Pair]) -> list[Pair]:
         pushed: list[Pushed] = []
         verdict, why = GradVerdict.INCONCLUSIVE, ""
         try:
-            with np.errstate(all="ignore"):
-                pushed = [(one, seen.baseline.flat.jvp(i, one.direction)) for one in seen.probes[i][:PROBES]]
+            pushed = [(one, seen.baseline.flat.jvp(i, one.direction)) for one in seen.probes[i][:PROBES]]
         except Unsupported as error:
             if seen.plan.forward_alone:
                 why = f"forward mode was asked for, but there is none: {error_line(error)}"

@@ -76,15 +76,13 @@ def rounded(array: Array, dtype: str) -> Array:
     if dtype_named(dtype).name in {"float64", "complex128"}:
         return values.copy()
     if dtype in {"float32", "float16"}:
-        with np.errstate(over="ignore", under="ignore"):
-            return values.astype(dtype).astype(np.float64)
+        return values.astype(dtype).astype(np.float64)
     precision = precision_of(dtype)
     _, exponent = np.frexp(values)
     lowest = int(np.log2(precision.smallest_normal)) + 1
     step = np.ldexp(1.0, np.maximum(exponent, lowest) - 1 - precision.mantissa)
-    with np.errstate(invalid="ignore", over="ignore"):
-        found = np.rint(values / step) * step
-        beyond = np.abs(found) > precision.largest
+    found = np.rint(values / step) * step
+    beyond = np.abs(found) > precision.largest
     lost = np.copysign(np.inf, values) if precision.infinite else np.nan
     return np.asarray(np.where(beyond, lost, found))
 
@@ -198,8 +196,7 @@ def judge_low(low: Array, double: Array, limits: LowLimits) -> LowJudgement:
     error, limit = rms(deviation).reshape(-1), limits.element.reshape(-1)
     looks = [_judgement("element", 0.0, 0.0, -1)]
     if error.size:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            worst = int(np.argmax(np.where(error > 0, error / limit, 0.0)))
+        worst = int(np.argmax(np.where(error > 0, error / limit, 0.0)))
         looks = [_judgement("element", float(error[worst]), float(limit[worst]), worst)]
     if double.size:
         looks.append(_slope(deviation, double, limits, None))
@@ -219,19 +216,18 @@ def _slope(deviation: Array, double: Array, limits: LowLimits, axis: int | None)
     axis = 1 if axis is None else axis + 1
     weight = 1 / np.maximum(parts[-1], np.finfo(np.float64).tiny)
     off, seen, *shifts = (one * weight for one in parts[:-1])
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        energy = np.square(seen).sum(axis)
-        total = energy.sum(0)
-        slope = (seen * off).sum((0, axis)) / total
-        rest = off - np.expand_dims(slope, (0, axis)) * seen
-        spread = np.sqrt(np.square(seen * rest).sum((0, axis))) / total
-        each = (seen * off).sum(axis) / energy
-        # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
-        between = np.std(each, axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.zeros_like(spread)
-        # Where cancellation leaves little of a line, a rounding of the inputs moves all of it.
-        carried = sum(rms(np.where(energy > 0, (seen * one).sum(axis) / energy, 0.0)) for one in shifts)
-        limit = common + _SIGMAS * np.fmax(spread, between) + _STRAY * carried
-        ratio = np.where(np.isfinite(slope) & np.isfinite(limit), np.abs(slope) / limit, 0.0).reshape(-1)
+    energy = np.square(seen).sum(axis)
+    total = energy.sum(0)
+    slope = (seen * off).sum((0, axis)) / total
+    rest = off - np.expand_dims(slope, (0, axis)) * seen
+    spread = np.sqrt(np.square(seen * rest).sum((0, axis))) / total
+    each = (seen * off).sum(axis) / energy
+    # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
+    between = np.std(each, axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.zeros_like(spread)
+    # Where cancellation leaves little of a line, a rounding of the inputs moves all of it.
+    carried = sum(rms(np.where(energy > 0, (seen * one).sum(axis) / energy, 0.0)) for one in shifts)
+    limit = common + _SIGMAS * np.fmax(spread, between) + _STRAY * carried
+    ratio = np.where(np.isfinite(slope) & np.isfinite(limit), np.abs(slope) / limit, 0.0).reshape(-1)
     worst = int(np.argmax(ratio))
     if ratio[worst] == 0:
         return _judgement("slope", 0.0, 0.0, -1)
@@ -247,8 +243,7 @@ def _line(deviation: Array, double: Array, limits: LowLimits, axis: int) -> LowJ
     size = np.sqrt(np.square(double).mean((0, axis + 1)))
     limit = limits.line * size + _SIGMAS * noise / np.sqrt(length) + limits.element.min(axis) / length
     limit = limit + _STRAY * rms(limits.moved[1].mean(axis + 1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
+    ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
     worst = int(np.argmax(ratio))
     error, bound = float(mean.reshape(-1)[worst]), float(limit.reshape(-1)[worst])
     return _judgement(f"mean along axis {axis}", error, bound, -1)

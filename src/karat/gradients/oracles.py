@@ -68,9 +68,8 @@ def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: flo
     """The forward at the point, and how rough it is."""
     computes, source = flat.problem.computes, flat if source is None else source
     precision = computes if source is flat else "float64"
-    with np.errstate(all="ignore"):
-        base = source.base()
-        rough = roundoff.noise(source, base, precision)
+    base = source.base()
+    rough = roundoff.noise(source, base, precision)
     return ForwardBaseline(flat, source, base, rough, computes, precision, ladders(precision, delta))
 
 
@@ -80,9 +79,8 @@ def slopes_along(at: ForwardBaseline, index: int, direction: Vector) -> list[Slo
 
 
 def _slopes(at: ForwardBaseline, line: Line) -> list[Slopes]:
-    with np.errstate(all="ignore"):
-        unit = roundoff.unit(at.precision)
-        return slopes_on_line(line, at.base, at.noise, at.steps, unit=unit)
+    unit = roundoff.unit(at.precision)
+    return slopes_on_line(line, at.base, at.noise, at.steps, unit=unit)
 
 
 def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
@@ -279,8 +277,7 @@ def doubts(seen: Observations) -> list[Mask]:
 
 def _apart(one: Vector, two: Vector, error: Vector) -> Mask:
     """Where two values of one slope differ by more than their errors explain."""
-    with np.errstate(all="ignore"):
-        found: Mask = np.isfinite(error) & (np.abs(one - two) > 8 * error + 1e-9 * np.maximum(np.abs(one), np.abs(two)))
+    found: Mask = np.isfinite(error) & (np.abs(one - two) > 8 * error + 1e-9 * np.maximum(np.abs(one), np.abs(two)))
     return found
 
 
@@ -288,9 +285,8 @@ def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: st
     """Whether the function and its reference give the same outputs at the point."""
     bound, worst = _APART.get(precision, 5e-2), 0.0
     for one, two in zip(ours, theirs, strict=True):
-        with np.errstate(all="ignore"):
-            gap = np.abs(one - two) / np.maximum(natural_sizes(two), roundoff.TINY)
-            gap[(one == two) | (np.isnan(one) & np.isnan(two))] = 0.0
+        gap = np.abs(one - two) / np.maximum(natural_sizes(two), roundoff.TINY)
+        gap[(one == two) | (np.isnan(one) & np.isnan(two))] = 0.0
         worst = max(worst, float(np.max(np.where(np.isnan(gap), np.inf, gap), initial=0.0)))
     verdict, why = GradVerdict.PASS, ""
     if worst > bound:

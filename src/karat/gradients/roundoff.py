@@ -55,15 +55,14 @@ def places(mask: Array) -> Any:
 
 def norm(values: Vector) -> float:
     """The Euclidean norm, without overflow."""
-    with np.errstate(all="ignore"):
-        # No dot product: its threads cost more than they save where many tests run at once.
-        squared = float(np.sum(np.square(values)))
-        if _SAFE < squared < 1 / _SAFE:
-            return float(np.sqrt(squared))
-        largest = float(np.max(np.abs(values), initial=0.0))
-        if largest == 0 or not np.isfinite(largest):
-            return largest
-        return largest * float(np.sqrt(np.sum(np.square(values / largest))))
+    # No dot product: its threads cost more than they save where many tests run at once.
+    squared = float(np.sum(np.square(values)))
+    if _SAFE < squared < 1 / _SAFE:
+        return float(np.sqrt(squared))
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.sqrt(np.sum(np.square(values / largest))))
 
 
 def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0) -> float:
@@ -144,8 +143,7 @@ def element_scales(point: Vector) -> Vector:
 
     Elements that are not finite get 0: there is no stepping from there.
     """
-    with np.errstate(all="ignore"):
-        scales = power_of_two(natural_sizes(point))
+    scales = power_of_two(natural_sizes(point))
     return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)
 
 
@@ -263,6 +261,7 @@ def eps_of(dtype: str) -> float:
     return float(2.0 ** coarseness(dtype))
 
 
+@np.errstate(all="ignore")
 def effective_precision(problem: FrameworkProblem) -> str:
     """The precision of a double-precision run, by karat's name for the real type."""
     if not problem.double:
@@ -309,8 +308,7 @@ class _Step:
             problem.forward([at + h * step for at, step in zip(problem.point, steps, strict=True)])
             for h in (size, -size)
         )
-        with np.errstate(all="ignore"):
-            self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
+        self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
 
 
 def _mostly_differ(base: list[Array], step: _Step) -> bool:
@@ -321,26 +319,24 @@ def _is_narrow(output: Array) -> bool:
     """Whether no number needs more than float32's mantissa, and most need nearly all of it: that is no coincidence."""
     flat = output.reshape(-1)
     parts = np.concatenate([flat.real, flat.imag]) if np.iscomplexobj(flat) else flat
-    with np.errstate(all="ignore"):
-        parts = parts[np.isfinite(parts) & (np.abs(parts) > 1e-30) & (np.abs(parts) < 1e30)]
-        if not parts.size or np.any(parts.astype(np.float32) != parts):
-            return False
-        mantissas = np.frexp(parts)[0] * 2.0**16
+    parts = parts[np.isfinite(parts) & (np.abs(parts) > 1e-30) & (np.abs(parts) < 1e30)]
+    if not parts.size or np.any(parts.astype(np.float32) != parts):
+        return False
+    mantissas = np.frexp(parts)[0] * 2.0**16
     return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)
 
 
 def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
     for k, base in enumerate(outputs):
         seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
-        with np.errstate(all="ignore"):
-            # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
-            telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
-            whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
-            telling &= ~whole | (np.abs(base) > 1e6)
-            # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
-            bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
-            off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
-            off = (off & (~bent | (seen == 0)))[telling]
+        # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
+        telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
+        whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
+        telling &= ~whole | (np.abs(base) > 1e6)
+        # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
+        bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
+        off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
+        off = (off & (~bent | (seen == 0)))[telling]
         if off.size and np.mean(off) > 0.5:
             return True
     return False

@@ -118,12 +118,11 @@ def slopes_from_values(
         found = _at_edges(found, right, left, base, ladder)
         return found.value, found.error, found.jump, found.floor
 
-    with np.errstate(all="ignore"):
-        values = (base, noise, *right, *left)
-        if base.size > sample(base).size:
-            # What is typical of all of them is found before any is judged.
-            slopes(*map(sample, values))
-        return Slopes(*roundoff.in_blocks(slopes, *values))
+    values = (base, noise, *right, *left)
+    if base.size > sample(base).size:
+        # What is typical of all of them is found before any is judged.
+        slopes(*map(sample, values))
+    return Slopes(*roundoff.in_blocks(slopes, *values))
 
 
 def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
@@ -158,10 +157,9 @@ def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
 
 def sharper(old: Slopes, new: Slopes) -> Slopes:
     """Element by element, the one that knows more; `new` has the finer steps."""
-    with np.errstate(all="ignore"):
-        gap = np.abs(new.value - old.value)
-        known = np.isfinite(old.error) & ~old.kinked
-        apart = known & (new.error < old.error) & (gap > old.error + new.error)
+    gap = np.abs(new.value - old.value)
+    known = np.isfinite(old.error) & ~old.kinked
+    apart = known & (new.error < old.error) & (gap > old.error + new.error)
     take = new.error < old.error
     # What looks like a kink from afar may be one nearby: the finer look decides.
     take |= old.kinked & (new.error < np.abs(old.jump) / 10)
@@ -187,8 +185,7 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     # A slope of zero is known well enough if the function would have to be that flat; where all is zero, 1 is the scale.
     flat = roundoff.cap(precision) * 1e-4 * (np.abs(base) if base.any() or typical.any() else np.ones_like(base))
     # Where round-off is far more than it is typically, only the very shortest steps found a slope.
-    with np.errstate(all="ignore"):
-        share = one.floor / (np.abs(base) + np.abs(one.value))
+    share = one.floor / (np.abs(base) + np.abs(one.value))
     share = np.where(np.isfinite(share), share, 0.0)
     outlying = share > (256.0 * roundoff.median(sample(share)) if share.size else 0.0)
     rough = np.where(outlying, 0.0, 8 * one.floor)
@@ -245,11 +242,10 @@ def kink_violation(direction: Vector, slopes: Slopes, cotangent: Vector, gradien
     used = cotangent != 0
     v = cotangent[used]
     low, high = interval(v, slopes.value[used], slopes.jump[used])
-    with np.errstate(all="ignore"):
-        found = float(np.sum((gradient * direction)[direction != 0]))
-        size = max(roundoff.norm(v * slopes.value[used]), roundoff.norm(v * slopes.jump[used]))
-        floor = roundoff.analytic_floor(precision, size, gradient.size)
-        room = roundoff.combined(v * slopes.error[used]) + floor
+    found = float(np.sum((gradient * direction)[direction != 0]))
+    size = max(roundoff.norm(v * slopes.value[used]), roundoff.norm(v * slopes.jump[used]))
+    floor = roundoff.analytic_floor(precision, size, gradient.size)
+    room = roundoff.combined(v * slopes.error[used]) + floor
     if low - room <= found <= high + room or not np.isfinite(room):
         return ""
     return f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe, the gradient says {found:.6g}"
@@ -283,9 +279,8 @@ def complex_slopes(
     if precision != "float64" or any(slot.complex for slot in (*flat.inputs, *flat.outputs)):
         return None
     try:
-        with np.errstate(all="ignore"):
-            step = STEP * 2.0**-16 if again else STEP
-            found = flat.moved_complex(index, step * direction)
+        step = STEP * 2.0**-16 if again else STEP
+        found = flat.moved_complex(index, step * direction)
     except Exception:  # noqa: BLE001 - functions refuse complex numbers in many ways
         return None
     if len(found) != len(base):
@@ -295,14 +290,13 @@ def complex_slopes(
     for one, at in zip(found, base, strict=True):
         if not np.iscomplexobj(one) or one.shape != at.shape:
             return None
-        with np.errstate(all="ignore"):
-            real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
-            if not again and not bool(np.all(real | ~np.isfinite(at))):
-                return None
-            value = one.imag / step
-            # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
-            sizes = np.where(value == 0, 0.0, natural_sizes(value))
-            floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
+        real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
+        if not again and not bool(np.all(real | ~np.isfinite(at))):
+            return None
+        value = one.imag / step
+        # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
+        sizes = np.where(value == 0, 0.0, natural_sizes(value))
+        floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
         error = np.where(np.isfinite(floor), floor, np.inf)
         made.append(Slopes(value, error, np.zeros_like(value), floor))
     return made
@@ -317,14 +311,13 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
         return list(found)
     made = []
     for one, two in zip(found, nearby, strict=True):
-        with np.errstate(all="ignore"):
-            change = np.abs(one.value - two.value)
-            sizes = np.abs(one.value)
-            stays = ~(change > 0.5 * sizes)
-            shares = np.where(stays & (sizes > 0), change / sizes, 0.0)
-            # One element may change little by chance; what they change by typically goes for all.
-            typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
-            change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
+        change = np.abs(one.value - two.value)
+        sizes = np.abs(one.value)
+        stays = ~(change > 0.5 * sizes)
+        shares = np.where(stays & (sizes > 0), change / sizes, 0.0)
+        # One element may change little by chance; what they change by typically goes for all.
+        typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
+        change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
         made.append(replace(one, value=np.where(stays, one.value, 0.0), error=one.error + 8 * change))
     return made
 

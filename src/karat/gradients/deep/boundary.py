@@ -149,10 +149,9 @@ def contradictions(made: Derivative, at: Sequence[Vector] | None, where: str) ->
     own = FlatProblem(made.problem).point
     look = _Look(made, FlatProblem(made.problem, own if at is None else [*at, *own[made.own :]]))
     try:
-        with np.errstate(all="ignore"):
-            if not any(np.isfinite(one).any() for one in look.flat.base()):
-                return None
-            return [] if look.plainly_right() else list(look.wrong(where))
+        if not any(np.isfinite(one).any() for one in look.flat.base()):
+            return None
+        return [] if look.plainly_right() else list(look.wrong(where))
     except Exception:  # noqa: BLE001 - outside of its domain a function may raise anything
         return None
 

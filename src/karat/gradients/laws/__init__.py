@@ -41,6 +41,7 @@ ON_REQUEST = {"batched"}  # tried where named, and at the deep level
 NAMES = (*LAWS, *FORMS, "in-place", "twin")
 
 
+@np.errstate(all="ignore")
 def check_properties(  # noqa: PLR0913 - the design's signature; all but two are optional
     problem: Problem,
     *,
@@ -87,8 +88,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     found: list[Property | None] = []
     for name, law in laws.items():
         try:
-            with np.errstate(all="ignore"):
-                found.append(law(trial))
+            found.append(law(trial))
         except Unsupported:
             continue
         except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again

@@ -49,8 +49,7 @@ class TwoWays:
         found, expected = self.found[index], self.expected[index]
         if found is None or expected is None:
             return found if expected is None else -expected
-        with np.errstate(all="ignore"):
-            off = np.where((found == expected) | ~np.isfinite(expected), 0.0, found - expected)
+        off = np.where((found == expected) | ~np.isfinite(expected), 0.0, found - expected)
         for part in (one[index] for one in self.sizes):
             off = off if part is None else np.where(np.isfinite(part), off, 0.0)
         return np.where(np.isnan(off), np.inf, off)
@@ -246,7 +245,6 @@ def describe_difference(name: str, found: Array | None, expected: Array | None, 
 
 
 def _distances(found: Array, expected: Array) -> Array:
-    with np.errstate(invalid="ignore", over="ignore"):
-        off = np.abs(found - expected)
+    off = np.abs(found - expected)
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
