@@ -178,7 +178,7 @@ KINDS: Mapping[str, Kind] = {
     "not-selected": Kind("this run did not select an op test, or part of it, so it gives no evidence about it"),
     "not-signed": Kind("a reference of a store has no signature by a key that may sign"),
     "nothing-compared": Kind("nothing matched the request, so nothing was verified", unverified=True, condemns="incomplete"),
-    "nothing-rebuilt": Kind("two different points had identical files under test"),
+    "nothing-rebuilt": Kind("points that should differ test the same build: a repository that moves is never rebuilt"),
     "number-as-text": Kind("a number is stored as a string", condemns="unfit"),
     "op-ended": Kind("an operator crashed, hung or ran out of memory while it was audited", unverified=True),
     "other-function": Kind("what was checked under the name of an op is a function of another name"),

@@ -143,6 +143,7 @@ def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
                 yield shown_path(path, folder), path
 
 
+FILES = "files.sha256"  # The name under which an identity has the hash of all built files.
 _MOST_HASHED = 1000  # Files that are listed one by one; of more, the rest has one hash together.
 
 

@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 import msgspec
 
 import karat
-from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_files, stamps
+from karat.engines.files import FILES, CollectedFiles, Stamps, combined_hash, hash_files, stamps
 from karat.engines.job import Job, JobCommand, JobResult, Ran
 from karat.engines.supervisor import CommandEnded
 from karat.system.git import without_foreign
@@ -109,10 +109,14 @@ def _text(said: str) -> str:
 
 
 def identity_key(identity: Mapping[str, str]) -> str:
-    """One digest of an identity; empty where nothing is known, since that equals nothing."""
+    """One digest of an identity; empty where nothing is known, since that equals nothing.
+
+    Where built files are known, commits tell no more: two of which nothing else comes out are the same thing.
+    """
     if not identity:
         return ""
-    canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    told = {name: each for name, each in identity.items() if FILES not in identity or not name.startswith("commit.")}
+    canonical = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return sha256_hex(canonical.encode())
 
 
@@ -334,7 +338,7 @@ class _Run:
         patterns = fill_words(self._job.hash_files, self._words)
         self.hashes = hash_files(self._slot.area, patterns)
         if self.hashes:
-            self.identity["files.sha256"] = combined_hash(self.hashes)
+            self.identity[FILES] = combined_hash(self.hashes)
         elif patterns:
             self.notes.append(f"no file matches {', '.join(self._job.hash_files)}, so none was hashed")
         self.key = identity_key(self.identity)

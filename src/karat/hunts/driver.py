@@ -157,8 +157,9 @@ class Driver:
                 break
             while not (finished := measurer.wait()):
                 pass
-            for run in finished:
-                observe(run.point)
+            # What was found at one point counts for those that are the same build.
+            for index in {*seen, *(indices[run.point.id] for run in finished)}:
+                observe(points[index])
         # Maybe it is only the budget that leaves no room to ask.
         if measurer.spent and strategy.decide(seen, {}, 1).asks:
             raise measurer.stopped()

@@ -110,6 +110,9 @@ class Measurer:
         An attempt whose machine was lost says nothing until the point was tried elsewhere, `retries` times.
         """
         rows = [row for row in self._by_point.get((stage.key, point.id), ()) if row.purpose == purpose]
+        if any(row.attempt.shared_with for row in rows):
+            # Points where the same thing was under test are one: what is run at any of them counts for all.
+            return [a for a in self._originals[rows[0].attempt.identity_key] if a.stage in self._alike(stage)]
         lost = sum(row.lost for row in rows)
         return [row.attempt for row in rows if not row.lost or lost > self._hunt.settings.engine.retries]
 
@@ -131,8 +134,7 @@ class Measurer:
         # A point that is asked for once more is meant: what others measured is no answer then.
         known: tuple[str, ...] = ()
         if number == 1 and purpose == SEARCH:
-            kind = self._kinds[stage.key] = stage.timeline.name
-            alike = {key for key, one in self._kinds.items() if one == kind}
+            alike = self._alike(stage)
             known = tuple(key for key, those in self._originals.items() if any(a.stage in alike for a in those))
         job = job_for(stage.timeline, point, hunt.settings, key=key, known=known, place=hunt.place)
         self._flight[key] = RunningAttempt(stage=stage, point=point, number=number, purpose=purpose, why=why, job=job)
@@ -172,6 +174,11 @@ class Measurer:
 
         return measured
 
+    def _alike(self, stage: OpenStage) -> set[str]:
+        """Stages of the same timeline, which put things under test in the same way."""
+        kind = self._kinds[stage.key] = stage.timeline.name
+        return {key for key, one in self._kinds.items() if one == kind}
+
     def _flying(self, stage: OpenStage, point: Point) -> int:
         return sum(run.stage.key == stage.key and run.point.id == point.id for run in self._flight.values())
 
@@ -182,7 +189,7 @@ class Measurer:
         )
         signature, note = self._redacted(attempt.signature), self._redacted(attempt.note)
         attempt = structs.replace(attempt, signature=signature, note=note, why=run.why)
-        if result.shared:
+        if result.shared and not attempt.signature:  # else: another commit than the point's was under test
             # The attempts of the first point at which this was under test.
             those = self._originals.get(attempt.identity_key, [])
             sources = [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]

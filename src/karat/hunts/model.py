@@ -157,7 +157,7 @@ class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: tuple[Attempt, ...] = ()
     log: str = ""  # The end of the last log, of a point that did not succeed.
     flags: tuple[str, ...] = ()
-    """`same binary as 2023-08-24: nothing was rebuilt`, `shared with …`, `flaky: 1 of 4 failed`."""
+    """`same built files as 2023-08-24`, `shared with …`, `flaky: 1 of 4 failed`."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -235,6 +235,8 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     culprits: tuple[Culprit, ...] = ()
     runs: int = 0
     seconds: float = 0.0
+    never_rebuilt: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Repository → through how many commits it moved without a build of its own; those that were rebuilt are not here."""
     notes: tuple[str, ...] = ()
     resume: str = ""  # The command that goes on with it, where it is stopped.
 

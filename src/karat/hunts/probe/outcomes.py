@@ -20,12 +20,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import signature as signature_of
+from karat.engines.files import combined_hash
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import run_folder
@@ -66,12 +67,18 @@ def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
 def read_attempt(
     result: JobResult, settings: HuntSettings, *, stage: str, point: Point, number: int, place: Workspace
 ) -> Attempt:
+    files: dict[str, dict[str, str]] = {}
+    for path, digest in result.hashes.items():
+        # Built files of a repository are those in its folder, and not in one of another's within it.
+        homes = [one for one in settings.repositories if PurePosixPath(path).is_relative_to(one.path)]
+        if homes:
+            files.setdefault(max(homes, key=lambda one: len(one.path.parts)).name, {})[path] = digest
     attempt = Attempt(
         stage=stage,
         point=point.id,
         number=number,
         outcome=Outcome.BROKEN,
-        identity=result.identity,
+        identity={**result.identity, **{f"files.{name}": combined_hash(each) for name, each in files.items()}},
         identity_key=result.identity_key,
         seconds=result.seconds,
         started=result.started,

@@ -14,6 +14,7 @@ from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import ChangeRow, StageRow
 from karat.hunts.model import Attempt, ChangeReport, Culprit, Decision, HuntReport, Metric, PointReport, StageReport
+from karat.hunts.report.rebuilt import never_rebuilt
 from karat.hunts.report.reproduce import reproduce_command
 from karat.hunts.report.sentences import between, flags, sure, value
 from karat.hunts.search.observations import observed_in
@@ -36,6 +37,11 @@ def build_report(journal: Journal) -> HuntReport:
         resume = str(resume_command(str(journal.path), budget=budget))
         why = facts.get("why") if said == "stopped" else "its process was killed"
         notes = (f"The hunt is not finished: {why}. To continue: {resume}",)
+    if settings is not None and not (settings.probe.hash_files or settings.probe.identify):
+        built = [row.timeline for row in rows if row.timeline in {"checkouts", "commits"}]
+        if built and any(table and table.build for table in (settings.checkouts, settings.commits)):
+            said = "Whether anything was rebuilt is not known: probe.hash_files, with all built files that the probe uses, tells"
+            notes = (*notes, f"{said}, and saves runs where commits change none of them")
     stages = tuple(_stage(journal, row, settings, state) for row in rows)
     return HuntReport(
         karat=facts.get("karat", ""),
@@ -48,6 +54,7 @@ def build_report(journal: Journal) -> HuntReport:
         culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
         runs=journal.runs(),
         seconds=sum(stage.seconds for stage in stages),
+        never_rebuilt=never_rebuilt(row.attempt for row in journal.attempts()),
         notes=notes,
         resume=resume,
         units={metric.name: unit for metric, unit in metrics if unit},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from karat.changepoints.series import Outcome
-from karat.findings import Finding, Severity, info, warn
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.hunts.journal.database import show_command
 from karat.hunts.model import HuntReport, StageReport
 from karat.hunts.report import sentences as say
@@ -41,7 +41,11 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
         said = f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried"
         then = None if failed is None else show_command(failed, journal=report.journal, log=True)
         yield warn("hunt-unfinished", said, next=then or "karat hunt run --dry-run")
-    if report.state == "done" and say.never_rebuilt(report):
+    for name, said in zip(report.never_rebuilt, say.rebuilds(report), strict=True):
+        newest = next((p.point.id for p in reversed(points) if p.values), "")
+        then = show_command(newest, journal=report.journal, log=True) if newest else None
+        yield fail("nothing-rebuilt", said, where=name, next=then)
+    if report.state == "done" and say.one_build(report):
         # That every point passed says nothing where all were the same build.
         built = [p.point.id for p in points if p.values]
         said = f"expected each point to have its own build, found the same built files at all {len(built)}"
@@ -77,11 +81,6 @@ def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
         first, number = points[0].label, count(len(points), "point")
         said = f"{stage.title}: {number} not available, {first} the first: {reason}"
         yield info("points-missing", said, where=first)
-    for one in stage.points:
-        for flag in one.flags:
-            if flag.endswith(say.REBUILT):
-                then = show_command(one.point.id, stage=stage.key, journal=journal)
-                yield warn("nothing-rebuilt", f"{one.point.label}: {flag}", where=one.point.id, next=then)
     for note in stage.notes:
         if note.startswith(NOT_REPRODUCED):
             yield warn("not-reproduced", note, where=stage.key)

@@ -33,7 +33,7 @@ def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{text(shlex.join(report.command))}</code>" if report.command else ""
     yield f'<p class="quiet">{say.measured(report)}{probe}; {text(PurePath(report.file).name)}</p>'
-    for note in report.notes:
+    for note in (*say.rebuilds(report), *report.notes):
         yield f'<p class="note">{text(note)}</p>'
     for culprit in report.culprits:
         change = culprit.change

@@ -20,7 +20,7 @@ _SUSPECTS = 20
 
 
 def render(report: HuntReport) -> str:
-    parts = [f"# {prose(say.conclusion(report))}"]
+    parts = [f"# {prose(say.conclusion(report))}", *map(prose, say.rebuilds(report))]
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
     if not report.culprits:

@@ -8,6 +8,7 @@ from math import floor, log10
 from statistics import fmean
 
 from karat.changepoints.series import Outcome
+from karat.engines.files import FILES
 from karat.hunts.model import (
     CRASH,
     Attempt,
@@ -19,10 +20,9 @@ from karat.hunts.model import (
     StageReport,
     Suspect,
 )
+from karat.hunts.report.rebuilt import differently_named
 from karat.report.words import count, few
 
-FILES = "files.sha256"  # The name under which an identity has the hash of all built files.
-REBUILT = "nothing was rebuilt"
 _MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
 UNTRIED = "˙"
 
@@ -257,31 +257,46 @@ def nothing_compared(report: HuntReport) -> bool:
     return not report.culprits and sum(bool(point.values) for point in points) < 2
 
 
-def never_rebuilt(report: HuntReport) -> bool:
+def one_build(report: HuntReport) -> bool:
     """Whether all points had the very same built files, so that no change could come out: one thing was measured again."""
     points = [point for stage in report.stages for point in stage.points if point.values]
-    same = [point for point in points if any(flag.endswith(REBUILT) for flag in point.flags)]
-    return not report.culprits and len(same) == len(points) - 1 > 0
+    builds = {point.attempts[-1].identity.get(FILES) for point in points}
+    return not report.culprits and len(points) > 1 and len(builds) == 1 and builds != {None}
+
+
+def rebuilds(report: HuntReport) -> list[str]:
+    """A sentence for each repository that was never rebuilt: what was found at its commits is not theirs."""
+    return [
+        f"{name} moved through {count(moved, 'commit')}, and its built files never changed: nothing of it was tested but one "
+        f"build. Is it built, and are its built files in probe.hash_files?"
+        for name, moved in report.never_rebuilt.items()
+    ]
 
 
 def conclusion(report: HuntReport) -> str:
     """The first line: what a person wants to know before anything else."""
     state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
-    if never_rebuilt(report):
-        return f"{report.name}: nothing could be compared{state}: {REBUILT}"
+    stale = list(report.never_rebuilt)
+    name = (
+        f"{report.name}: {few(stale, 3)} {'was' if len(stale) == 1 else 'were'} never rebuilt;"
+        if stale
+        else f"{report.name}:"
+    )
+    if one_build(report):
+        return f"{name} nothing could be compared{state}{'' if stale else ': nothing was rebuilt'}"
     if report.state == "done" and nothing_compared(report):
-        return f"{report.name}: nothing could be compared"
+        return f"{name} nothing could be compared"
     if not report.culprits:
-        return f"{report.name}: no change found{state}"
+        return f"{name} no change found{state}"
     dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
     kinds = [c.change.kind for c in report.culprits if c.change.dip is None]
     counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} | ({"dip": dips} if dips else {})
     words = [f"{n} {kind}{'' if n == 1 else 'es' if kind == 'crash' else 's'}" for kind, n in counted.items()]
-    return f"{report.name}: {', '.join(words)}{state}"
+    return f"{name} {', '.join(words)}{state}"
 
 
 def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
-    """Point → what is odd about its attempts: shared, flaky, never rebuilt. Points come in the order of their timeline."""
+    """Point → what is odd about its attempts: shared, flaky, the same build. Points come in the order of their timeline."""
     found: dict[str, tuple[str, ...]] = {}
     before: tuple[Point, Attempt] | None = None
     for point, attempts in tried:
@@ -294,17 +309,10 @@ def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[s
             said.append(f"flaky: {failed} of {len(outcomes)} failed")
         newest = next((a for a in reversed(attempts) if a.identity), None)
         if newest is not None:
-            if before is not None and _same_binary(before[1].identity, newest.identity):
-                said.append(f"same binary as {before[0].label}: {REBUILT}")
+            old, new = before[1].identity if before else {}, newest.identity
+            if before and not sources and old.get(FILES, "") == new.get(FILES) and differently_named(old, new):
+                said.append(f"same built files as {before[0].label}")
             before = point, newest
         if said:
             found[point.id] = tuple(said)
     return found
-
-
-def _same_binary(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether what should be different things had the very same files under test."""
-    if not old.get(FILES) or old[FILES] != new.get(FILES):
-        return False
-    told = [name for name in (*old, *new) if name.startswith(("commit.", "image", "package.", "value"))]
-    return any(old.get(name) != new.get(name) for name in told)

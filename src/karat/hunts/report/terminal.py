@@ -34,6 +34,7 @@ _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "
 
 def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
     yield ((say.conclusion(report), "bold"),)
+    yield from (((said, "bold red"),) for said in say.rebuilds(report))
     for culprit in report.culprits:
         yield ()
         change = culprit.change
