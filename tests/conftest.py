@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from factories.forge import Forge
 from factories.ray_clusters import RayCluster, ray_cluster
 from factories.repositories import Repository
+from factories.slurm_clusters import SlurmCluster, slurm_cluster
 
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
@@ -111,4 +112,16 @@ def shared_data() -> Path:
 def cluster() -> Iterator[RayCluster]:
     """A Ray cluster whose head stays; nodes that a test adds are its to kill. For tests of the xdist group "ray"."""
     with ray_cluster() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[SlurmCluster]:
+    """A Slurm cluster of two nodes; one that a test drains is its to resume. For tests of the xdist group "slurm"."""
+    for program in ("slurmctld", "slurmd", "munged"):
+        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            missing(f"{program} (apt install slurm-wlm munge)")
+    if os.getuid() != 0:
+        missing("root: slurmd starts jobs as other users")
+    with slurm_cluster() as made:
         yield made

@@ -1,1 +1,1 @@
-"""Engines: where jobs run: as processes of this machine, or on a Ray cluster."""
+"""Engines: where jobs run: as processes of this machine, or on a cluster of Ray or Slurm."""

@@ -86,6 +86,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ran: tuple[Ran, ...] = ()
     started: float  # Seconds since 1970.
     seconds: float = 0.0
+    gpu_seconds: float = 0.0  # That time for each GPU that the job had for itself.
     where: str = ""  # Host, slot and devices, for a person.
     files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     hashes: Mapping[str, str] = msgspec.field(default_factory=dict)  # Built file → sha256.
@@ -103,7 +104,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """`local` or `ray`."""
+        """`local`, `ray` or `slurm`."""
 
     @property
     def slots(self) -> int:
@@ -141,6 +142,7 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
     retries: int = 3,
     memory: int = 0,
     custom: Mapping[str, float] | None = None,
+    options: Sequence[str] = (),
     notice: Callable[[str], None] = print_notice,
 ) -> Engine:
     """The engine of that kind, ready for jobs; waits, with a notice, while another hunt has what it needs.
@@ -158,9 +160,13 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
                 raise UsageError(f"expected {name} to be {whole}; found {value:g}", next_command=EDIT)
         wanted = SlotRequest(slots=slots or 1, cores=int(cores), gpus=int(gpus))
         return LocalEngine(claim_slots(wanted, work.absolute(), notice))
+    resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
     if kind == "ray":
         from karat.engines.ray_engine import open_ray
 
-        resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
         return open_ray(address, work=work, resources=resources, retries=retries, most=slots, notice=notice)
-    raise UsageError(f"expected the engine local or ray, found {kind!r}", next_command=EDIT)
+    if kind == "slurm":
+        from karat.engines.slurm_engine import open_slurm
+
+        return open_slurm(options, work=work, resources=resources, retries=retries, most=slots, notice=notice)
+    raise UsageError(f"expected the engine local, ray or slurm, found {kind!r}", next_command=EDIT)

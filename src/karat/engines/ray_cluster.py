@@ -160,7 +160,7 @@ class ClusterCapacity:
 
     def wanted(self) -> str:
         """What a node must have, for a person."""
-        return _shown(self._wanted)
+        return resources_shown(self._wanted)
 
     def there(self) -> str:
         """What nodes have, for a person."""
@@ -169,10 +169,10 @@ class ClusterCapacity:
             {n: amount for n, amount in sorted(node["Resources"].items()) if not n.startswith(hidden)}
             for node in self.nodes()
         ]
-        return "; ".join(map(_shown, each))
+        return "; ".join(map(resources_shown, each))
 
 
-def _shown(resources: Mapping[str, float]) -> str:
+def resources_shown(resources: Mapping[str, float]) -> str:
     return ", ".join(
         f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"
         for name, amount in resources.items()

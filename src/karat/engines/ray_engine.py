@@ -22,10 +22,8 @@ import msgspec
 import karat
 from karat.engines.job import EDIT, Engine, Job, JobResult, Resources
 from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
-from karat.engines.runner import free_slot, run_job
-from karat.findings import CannotVerify, KaratError, UsageError
-from karat.system.hashes import sha256_hex
-from karat.system.locks import own_temporary_folder
+from karat.engines.runner import areas_of, run_in_free_slot
+from karat.findings import CannotVerify, UsageError
 
 _REACH = 10.0
 _ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
@@ -35,7 +33,6 @@ _SETTINGS = 4
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
 _ABANDON = 5.0
-AREAS = "KARAT_AREAS"  # A node's environment variable: where its areas are, instead of the folder for temporary files.
 _OF_RAY = {"RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
 _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
@@ -174,12 +171,10 @@ def open_ray(
     except BaseException:
         silence.end()
         raise
-    # The same for every run of a hunt, so that clones and builds on the nodes are found again.
-    hunt = f"hunt-{sha256_hex(os.fsencode(f'{socket.gethostname()}:{work.absolute()}'))[:12]}"
     # A client has a server to talk to, and hears from it.
     head = ClusterHead("" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address)
     capacity = ClusterCapacity(ray, head, resources, most, notice)
-    engine = RayEngine(ray, silence, head, capacity, hunt=hunt, retries=retries)
+    engine = RayEngine(ray, silence, head, capacity, hunt=areas_of(work), retries=retries)
     try:
         engine.require_room(resources)
     except BaseException:
@@ -225,19 +220,9 @@ def run_on_worker(packed: bytes, hunt: str) -> bytes:
     """What a worker runs: one job, in a free slot of its node; `hunt` names the folder whose areas may be used again."""
     import ray
 
-    job = msgspec.msgpack.decode(packed, type=Job)
-    started, node = time.time(), str(ray.get_runtime_context().get_node_id())[:8]
+    job, node = msgspec.msgpack.decode(packed, type=Job), str(ray.get_runtime_context().get_node_id())[:8]
     gpus = tuple(map(str, ray.get_gpu_ids())) if job.resources.gpus > 0 else ()
-    try:
-        areas = Path(os.environ.get(AREAS) or own_temporary_folder())
-        slot = free_slot(areas / hunt, gpus=gpus, node=node, env=_environment())
-        try:
-            result = run_job(job, slot, lambda: False)
-        finally:
-            os.close(slot.held[0])
-    except (OSError, KaratError) as error:
-        # A full disk, a folder that may not be written: another node may do better.
-        result = JobResult(key=job.key, started=started, where=node, lost=str(error))
+    result = run_in_free_slot(job, hunt, lambda: False, gpus=gpus, node=node, env=_environment())
     return msgspec.msgpack.encode(result)
 
 

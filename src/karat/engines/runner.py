@@ -26,13 +26,15 @@ import karat
 from karat.engines.files import FILES, CollectedFiles, Stamps, combined_hash, hash_files, stamps
 from karat.engines.job import Job, JobCommand, JobResult, Ran
 from karat.engines.supervisor import CommandEnded
+from karat.findings import KaratError
 from karat.system.git import without_foreign
 from karat.system.hashes import sha256_hex
-from karat.system.locks import take
+from karat.system.locks import own_temporary_folder, take
 from karat.system.processes import MARK, end_marked
 from karat.system.secrets import scrub, secrets_in, withhold
 
 OUT = "KARAT_OUT"
+AREAS = "KARAT_AREAS"  # A node's environment variable: where its areas are, instead of the folder for temporary files.
 _BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
 _LOOK_AGAIN = 50  # milliseconds
 _PATIENCE = 120.0
@@ -68,6 +70,25 @@ def free_slot(work: Path, **more: Any) -> Slot:
     while (handle := take(work / f"slot-{number}.lock")) is None:
         number += 1
     return Slot(number=number, area=work / f"slot-{number}", held=(handle,), **more)
+
+
+def areas_of(work: Path) -> str:
+    """What a node calls the areas of a hunt; the same every time, so that clones and builds there are found again."""
+    return f"hunt-{sha256_hex(os.fsencode(f'{socket.gethostname()}:{work.absolute()}'))[:12]}"
+
+
+def run_in_free_slot(job: Job, areas: str, cancelled: Callable[[], bool], **more: Any) -> JobResult:
+    """What a node of a cluster runs: a job, in a free slot of those areas."""
+    started = time.time()
+    try:
+        slot = free_slot(Path(os.environ.get(AREAS) or own_temporary_folder()) / areas, **more)
+        try:
+            return run_job(job, slot, cancelled)
+        finally:
+            os.close(slot.held[0])
+    except (OSError, KaratError) as error:
+        # A full disk, a folder that may not be written: another node may do better.
+        return JobResult(key=job.key, started=started, where=str(more.get("node", "")), lost=str(error))
 
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
@@ -255,11 +276,13 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
         guard.close()
         collected = run.collected() if not lost else CollectedFiles()
         _remove(folder)
+    seconds = time.monotonic() - clock
     return JobResult(
         key=job.key,
         ran=tuple(run.ran),
         started=started,
-        seconds=time.monotonic() - clock,
+        seconds=seconds,
+        gpu_seconds=seconds * (job.resources.gpus or len(slot.gpus)),
         where=slot.where,
         files=collected.files,
         hashes=run.hashes,

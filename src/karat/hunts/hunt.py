@@ -123,6 +123,7 @@ def hunt_into(
             retries=wanted.retries,
             memory=parse_size(wanted.memory),
             custom=wanted.resources,
+            options=wanted.options,
             notice=listener.said,
         )
         try:

@@ -201,13 +201,17 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[engine]."""
 
-    kind: Literal["local", "ray"] = "local"
-    slots: int = 0  # How many probes may run at once; 0: one, and with Ray as many as the cluster has room for.
+    kind: Literal["local", "ray", "slurm"] = "local"
+    slots: int = (
+        0  # How many probes may run at once; 0: one, and as many as a cluster has room for (Slurm: 16 at most).
+    )
     cores: float = 0  # Cores per probe, for itself; 0: not divided.
     gpus: float = 0  # GPUs per probe, for itself.
     memory: str = ""
     address: str = ""  # Ray's; by default RAY_ADDRESS.
-    resources: Mapping[str, float] = msgspec.field(default_factory=dict)  # Ray: custom resources per probe.
+    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Per probe: custom resources of Ray, generic ones (GRES) of Slurm."""
+    options: tuple[str, ...] = ()  # Slurm: more words for sbatch, such as --partition=gpu.
     retries: int = 3  # How often a point is tried elsewhere after its worker was lost.
 
 

@@ -45,7 +45,9 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
         ),
-        click.option("--engine", type=click.Choice(["local", "ray"]), help="Where probes run; overrides [engine]."),
+        click.option(
+            "--engine", type=click.Choice(["local", "ray", "slurm"]), help="Where probes run; overrides [engine]."
+        ),
         click.option(
             "--confidence",
             type=click.FloatRange(0.5, 1, max_open=True),

@@ -1,0 +1,302 @@
+"""The Slurm engine: each job of a hunt is a batch job, jobs that start together are one array; a lost one goes elsewhere.
+
+Driver and nodes meet in the hunt's work folder, which must be on a shared disk, as must Python and karat: the driver leaves
+jobs there, and its heartbeat; nodes leave results. Slurm itself requeues nothing, so that every attempt is counted and
+reported. A driver that is killed leaves no job behind: jobs end when its heartbeat stops, and the next start cancels what is
+still in the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+import karat
+from karat.engines.job import EDIT, Engine, Job, JobResult, Resources
+from karat.engines.ray_cluster import node_needs, resources_shown
+from karat.engines.runner import areas_of, run_in_free_slot
+from karat.engines.slurm import QueuedJob, Slurm
+from karat.findings import CannotVerify, UsageError
+from karat.report.words import count
+from karat.system.files import write_bytes
+from karat.system.locks import take
+from karat.system.secrets import EVERYTHING, withhold
+
+_BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.slurm_engine import work; work(*sys.argv[2:])"
+_LOOK, _ASK, _FRESH = 0.1, 1.0, 30.0
+_BEAT, _SILENCE = 5.0, 60.0
+_ARRIVAL = 15.0  # A shared disk may show a result later than the queue shows that its job has ended.
+_ENDING = 40.0
+_MOST = 16  # Jobs at once where nobody said how many: others use the queue, too.
+
+
+class _Flight(msgspec.Struct):
+    job: Job
+    started: float
+    losses: list[str]
+    result: Path = Path()
+    over: float | None = None  # Since when Slurm says that it has ended well, while its result has not arrived.
+
+
+class SlurmEngine:
+    """Runs jobs on a Slurm cluster. Its methods are for one thread."""
+
+    name = "slurm"
+    abandoned = False
+
+    def __init__(
+        self, slurm: Slurm, work: Path, wanted: Resources, *, retries: int, most: int, notice: Callable[[str], None]
+    ) -> None:
+        self._slurm, self._wanted, self._retries = slurm, wanted, retries
+        self._most, self._notice, self._areas = most or _MOST, notice, areas_of(work)
+        self._room, self._room_read = 0, -_FRESH
+        # Also the name of its jobs, by which whoever comes after a killed driver can cancel them.
+        self._session, self._began = f"karat-{secrets.token_hex(4)}", time.time()
+        self._folder = work / "slurm" / self._session
+        self._held = take(self._folder / "lock")
+        self._waiting: list[_Flight] = []
+        self._flights: dict[str, _Flight] = {}  # Slurm's number of a job → the job.
+        self._sent, self._looked, self._worked, self._told = 0, 0.0, False, ""
+        self._seconds: dict[str, float] = {}  # Slurm's number → how long it held its resources.
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, daemon=True, name="karat-slurm").start()
+
+    def _beat(self) -> None:
+        """Tell the nodes that somebody wants results."""
+        number = 0
+        while not self._closed.wait(_BEAT if number else 0):
+            number += 1
+            with contextlib.suppress(OSError):
+                write_bytes(self._folder / "alive", str(number).encode(), durable=False)
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
+        if time.monotonic() - self._room_read >= _FRESH:
+            self._room, self._room_read = self._slurm.room(self._wanted), time.monotonic()
+        return max(1, min(self._room, self._most))
+
+    def require_room(self) -> None:
+        """CannotVerify where no node could ever run a job."""
+        if self._slurm.room(self._wanted) == 0:
+            there = "; ".join({resources_shown(node) for node in self._slurm.nodes().values()}) or "no node that is up"
+            wanted = resources_shown(node_needs(self._wanted))
+            said = f"expected a node of the Slurm cluster with {wanted} for each probe, found {there}"
+            raise CannotVerify(said, next_command=f"sinfo  # then {EDIT}")
+
+    def cancel_orphans(self) -> None:
+        """End jobs of drivers in this work folder that were killed."""
+        for folder in sorted(self._folder.parent.iterdir()):
+            if folder != self._folder and (held := take(folder / "lock")) is not None:
+                self._slurm.cancel(folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
+
+    def submit(self, job: Job) -> None:
+        if any(flight.job.key == job.key for flight in (*self._flights.values(), *self._waiting)):
+            raise ValueError(f"a job with the key {job.key!r} is in flight already")
+        self._waiting.append(_Flight(job, time.time(), []))
+
+    def _send(self) -> None:
+        """Whatever came together and needs the same is one array."""
+        while self._waiting:
+            first = self._waiting[0].job
+            alike = [flight for flight in self._waiting if flight.job.resources == first.resources]
+            self._waiting = [flight for flight in self._waiting if flight.job.resources != first.resources]
+            self._sent += 1
+            folder = self._folder / str(self._sent)
+            folder.mkdir()
+            passed: list[str] = []
+            for index, flight in enumerate(alike):
+                flight.result, flight.over = folder / f"{index}.result", None
+                write_bytes(folder / f"{index}.job", msgspec.msgpack.encode(flight.job), durable=False)
+                passed += [*flight.job.passed, *(name for command in flight.job.commands for name in command.passed)]
+            words = [sys.executable, "-I", "-c", _BEGIN, str(Path(karat.__file__).parents[1]), str(folder), self._areas]
+            script = f'#!/bin/sh\nexec {shlex.join(words)} "${{SLURM_ARRAY_TASK_ID:-0}}"\n'
+            # Slurm stores the environment: no secrets but those that are named, and nothing of a job that karat runs in.
+            env = withhold(os.environ, [name for name in passed if name not in EVERYTHING], first.withheld)
+            env = {name: value for name, value in env.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
+            number = self._slurm.submit(
+                script, folder, name=self._session, count=len(alike), resources=first.resources, env=env
+            )
+            numbers = [f"{number}_{index}" for index in range(len(alike))] if len(alike) > 1 else [number]
+            self._flights |= dict(zip(numbers, alike, strict=True))
+
+    def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self._send()
+            numbers = [number for number, flight in self._flights.items() if flight.result.exists()]
+            results = [result for number in numbers if (result := self._taken(number))]
+            now = time.monotonic()
+            if not results and self._flights and now - self._looked >= _ASK:
+                self._looked = now
+                results = self._lost(self._slurm.queue(self._session))
+            if results or not (self._flights or self._waiting) or (until is not None and now >= until):
+                return results
+            time.sleep(_LOOK if until is None else min(_LOOK, until - now))
+
+    def _taken(self, number: str) -> JobResult | None:
+        """What came of a job; None if it was lost, and will be sent on its way again."""
+        flight, self._worked = self._flights.pop(number), True
+        result = msgspec.msgpack.decode(flight.result.read_bytes(), type=JobResult)
+        self._seconds.setdefault(number, result.seconds)
+        if result.lost:
+            return self._again(flight, f"{result.lost} ({result.where})", result)
+        return _noted(result, flight)
+
+    def _lost(self, queue: dict[str, QueuedJob]) -> list[JobResult]:
+        """Results of jobs that will not bring any."""
+        self._tell(queue)
+        self._seconds |= {number: job.seconds for number, job in queue.items() if job.seconds is not None}
+        results, now = [], time.monotonic()
+        for number, flight in list(self._flights.items()):
+            job = queue.get(number, QueuedJob(state="COMPLETED"))  # Slurm forgets what ended some minutes ago
+            if not job.is_over or flight.result.exists():
+                continue
+            flight.over = flight.over or now
+            if job.state in {"COMPLETED", "COMPLETING"} and now - flight.over < _ARRIVAL:
+                continue
+            del self._flights[number]
+            log = flight.result.with_suffix(".log")
+            lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+            lost = f"Slurm job {number} {job.state} on {job.node or 'a node'}{f': {lines[-1][:300]}' if lines else ''}"
+            empty = JobResult(key=flight.job.key, started=flight.started, seconds=time.time() - flight.started)
+            if result := self._again(flight, lost, empty):
+                results.append(result)
+        return results
+
+    def _again(self, flight: _Flight, lost: str, result: JobResult) -> JobResult | None:
+        flight.losses.append(lost)
+        if len(flight.losses) <= self._retries:
+            self._waiting.append(flight)
+            return None
+        if not self._worked:
+            said = (
+                f"the nodes of the Slurm cluster cannot run karat: expected {sys.executable} and {self._folder} there"
+            )
+            raise CannotVerify(f"{said}, on a disk that all of them share; found: {lost}", next_command="sinfo")
+        return _noted(msgspec.structs.replace(result, lost=lost), flight)
+
+    def _tell(self, queue: dict[str, QueuedJob]) -> None:
+        """Say once that nothing runs, and why."""
+        reasons = {job.reason for job in queue.values() if job.state == "PENDING"} - {"None", ""}
+        waits = not any(job.state in {"RUNNING", "COMPLETING"} for job in queue.values()) and reasons
+        said = f"waiting for Slurm to start jobs: {', '.join(sorted(reasons))}" if waits else ""
+        if said and said != self._told:
+            self._notice(said)
+        self._told = said
+
+    def cancel(self, key: str) -> None:
+        self._waiting = [flight for flight in self._waiting if flight.job.key != key]
+        for number in [number for number, flight in self._flights.items() if flight.job.key == key]:
+            del self._flights[number]
+            self._slurm.cancel(self._session, number)
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        try:
+            if self._sent:
+                self._end()
+        finally:
+            self._closed.set()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._held is not None:
+                os.close(self._held)
+
+    def _end(self) -> None:
+        """Cancel what is left, wait until it has ended, and say what all of it cost."""
+        self._slurm.cancel(self._session)
+        until = time.monotonic() + _ENDING
+        while True:
+            queue = self._slurm.queue(self._session)
+            self._seconds |= {number: job.seconds for number, job in queue.items() if job.seconds is not None}
+            busy = any(not job.is_over or job.state == "COMPLETING" for job in queue.values())
+            if not busy or time.monotonic() >= until:
+                break
+            time.sleep(_LOOK)
+        accounted = self._slurm.accounted(self._session, self._began)
+        held = sum((self._seconds | accounted).values())
+        each = {"core": self._wanted.cores or 1, "GPU": self._wanted.gpus}
+        spent = " and ".join(f"{held * n:,.0f} {what} seconds" for what, n in each.items() if n)
+        said = "as sacct has it" if accounted else "by the times of the queue"
+        self._notice(f"Slurm: {count(len(self._seconds), 'job')} held {spent}, {said}")
+
+
+def _noted(result: JobResult, flight: _Flight) -> JobResult:
+    losses = [f"lost and tried again: {loss}" for loss in flight.losses]
+    return msgspec.structs.replace(result, notes=(*result.notes, *losses))
+
+
+def open_slurm(
+    options: Sequence[str], *, work: Path, resources: Resources, retries: int, most: int, notice: Callable[[str], None]
+) -> Engine:
+    """An engine of the cluster that sbatch knows; jobs that a killed driver left in it are cancelled."""
+    for name, value in (("cores", resources.cores), ("gpus", resources.gpus), *resources.custom.items()):
+        if value != int(value):
+            raise UsageError(f"expected {name} to be a whole number for Slurm; found {value:g}", next_command=EDIT)
+    engine = SlurmEngine(Slurm(options, notice), work.absolute(), resources, retries=retries, most=most, notice=notice)
+    try:
+        engine.cancel_orphans()
+        engine.require_room()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+class DriverWatch:
+    """Whether a job is still wanted: its driver's heartbeat goes on, and Slurm has not asked it to end."""
+
+    def __init__(self, heartbeat: Path, silence: float = _SILENCE) -> None:
+        self._heartbeat, self._silence = heartbeat, silence
+        self._last, self._changed, self._read = b"", time.monotonic(), 0.0
+        self.stopped = False
+
+    def stop(self, *_: object) -> None:
+        self.stopped = True
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self.stopped and now - self._read >= self._silence / 12:
+            self._read = now
+            beat = b""
+            with contextlib.suppress(OSError):
+                beat = self._heartbeat.read_bytes()
+            if beat not in {self._last, b""}:
+                self._last, self._changed = beat, now
+            self.stopped = now - self._changed >= self._silence
+        return self.stopped
+
+
+def work(folder: str, areas: str, index: str) -> None:
+    """What a node runs: one job of a batch; `areas` names the folder whose areas may be used again."""
+    batch = Path(folder)
+    job = msgspec.msgpack.decode((batch / f"{index}.job").read_bytes(), type=Job)
+    watch = DriverWatch(batch.parent / "alive")
+    signal.signal(signal.SIGTERM, watch.stop)
+    env, usable = os.environ, os.sched_getaffinity(0)
+    result = run_in_free_slot(
+        job,
+        areas,
+        watch,
+        node=f"{env.get('SLURMD_NODENAME', '')}, Slurm job {env.get('SLURM_JOB_ID', '')}",
+        gpus=tuple(filter(None, env.get("CUDA_VISIBLE_DEVICES", "").split(","))) if job.resources.gpus else (),
+        cores=tuple(sorted(usable)) if len(usable) < (os.cpu_count() or 1) else (),
+    )
+    # Slurm says better than a node that was told to stop why it did.
+    if watch.stopped and result.lost:
+        sys.exit(1)
+    write_bytes(batch / f"{index}.result", msgspec.msgpack.encode(result))
