@@ -65,7 +65,7 @@ def test_a_part_of_a_core_is_nobodys_own(tmp_path: Path, cores: float, gpus: flo
 
 
 def test_engines_and_slots_that_do_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected the engine local or ray, found 'slurm'"):
+    with pytest.raises(UsageError, match="expected the engine local, ray or slurm, found 'nomad'"):
         open_engine("nomad", slots=1, work=tmp_path)
     with pytest.raises(UsageError, match="no negative number of slots, found -1"):
         open_engine("local", slots=-1, work=tmp_path)
