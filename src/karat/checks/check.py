@@ -135,9 +135,9 @@ def _check(pairing: Pairing, options: CheckOptions) -> Checked:
             next=Command("ls", "-l", name) if name else Command("ls", "-lR", *pairing.looked),
         )
         return Checked(actual=name, golden=golden, outcome=CheckOutcome.MISSING_ACTUAL, findings=(missing,))
-    if at is None or (at.revision is None and not at.path.exists()):
+    expected = _read_golden(at) if at is not None else None
+    if at is None or expected is None:
         return _no_golden(actual, pairing, options)
-    expected = _read_golden(at)
     if expected.golden is not None:
         return _compare(pairing, actual, at, expected, options)
     findings = tuple(
@@ -174,8 +174,8 @@ def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Check
     return Checked(actual=actual.name, golden=golden, outcome=outcome, findings=(found,), refresh=take)
 
 
-def _read_golden(at: GoldenAt) -> Reading:
-    """The golden, or the findings that say why it cannot be had."""
+def _read_golden(at: GoldenAt) -> Reading | None:
+    """The golden, or the findings that say why it cannot be had; None where there is none."""
     try:
         if at.revision is not None:
             data = git.read_blob(git.ensure_repository(at.path), at.revision, GOLDEN)
@@ -184,6 +184,8 @@ def _read_golden(at: GoldenAt) -> Reading:
     except TooLong as error:
         return Reading(None, (formats.too_long(error.size, at.name),))
     except (OSError, CannotVerify) as error:
+        if at.revision is None and not at.path.exists():
+            return None
         why = (error.strerror if isinstance(error, OSError) else None) or error
         return Reading(None, (fail("cannot-read", f"expected to read the golden {at.name}, but: {why}"),))
     return formats.read(data, at.name)

@@ -56,8 +56,12 @@ def read_run(
     """
     settings = settings or RecordSettings()
     try:
-        read = _read_folder if path.is_dir() else _read_file
-        reading = read(path, settings, shape)
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            # A pipe can be read once, and its content must be looked at before it is read.
+            message = f"expected a file or a folder at {path}, found a pipe or a device"
+            return Reading(None, (fail("cannot-read", message, path=str(path), next="karat record --help"),))
+        reading = (_read_folder if stat.S_ISDIR(mode) else _read_file)(path, settings, shape)
     except OSError as error:
         message = f"expected to read {path}, but: {error.strerror or error}"
         unread = fail("cannot-read", message, path=str(path), next=Command("ls", "-ld", str(path)))
@@ -82,10 +86,6 @@ def read_run(
 
 
 def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Reading:
-    if not stat.S_ISREG(path.stat().st_mode):
-        # A pipe can be read once, and its content must be looked at before it is read.
-        message = f"expected a file or a folder at {path}, found a pipe or a device"
-        return Reading(None, (fail("cannot-read", message, next="karat record --help"),))
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if _is_event_file(path, head):

@@ -11,7 +11,17 @@ from msgspec import structs
 
 from karat.compare.explain import decimals_of, exactly, explain
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, at_steps, gate, gate_median, relative_error, share_used
+from karat.compare.gate.tolerance import (
+    SHOWN,
+    Gate,
+    allowance,
+    at_steps,
+    gate,
+    gate_median,
+    relative_error,
+    share_inside,
+    share_used,
+)
 from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
@@ -81,12 +91,28 @@ def _names(series: Series) -> set[str]:
 
 def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None) -> MetricResult:
     """The result of one curve that both sides have."""
+    expected, mode = golden.values, rule.mode
+    by_median = mode == "median" or (mode in SHOWN and rule.steady)
+    if not by_median and mode not in SHOWN and actual.steps is golden.steps:  # as of nearly all
+        used = share_inside(expected, actual.values, rule)
+        if used is not None:
+            total = len(expected)
+            return MetricResult(
+                metric=name,
+                outcome=CheckOutcome.PASS,
+                check=mode,
+                tolerance=tolerance_text(rule),
+                rule=rule.pattern,
+                origin=rule.origin,
+                total=total,
+                compared=total,
+                allowed=allowance(total, rule),
+                used=used,
+                exemption=exemption,
+            )
     got, present = at_steps(golden, actual)
-    expected = golden.values
     if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
         expected = np.where(absent, np.nan, expected)
-    mode = rule.mode
-    by_median = mode == "median" or (mode in SHOWN and rule.steady)
     if by_median:
         verdict = gate_median(golden.steps, golden.values, got, present, rule)
     else:

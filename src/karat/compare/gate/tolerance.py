@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import structs
 
 from karat.compare.numbers import median_of
 from karat.compare.rules import Rule
@@ -28,6 +27,7 @@ else:
 
 SHOWN = frozenset({"info", "off"})  # Ways that never object to a value.
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
+_WELL_INSIDE = 1 - 1e-9  # A quotient this far from 1 is on the same side of it as what was divided.
 _NEXT = 4  # Samples of a median whose window has none.
 _STRICT = frozenset({"exact", "range", "prefix"})  # Ways that know no tolerance.
 
@@ -124,6 +124,17 @@ def allowance(total: int, rule: Rule) -> int:
     return int(min(max(by_share, rule.outliers), rule.outliers_max, total // 2))
 
 
+def _tolerances(target: Values, rule: Rule, margins: Values | None = None) -> Values:
+    relative: Values | float = relative_tolerance(rule)
+    if margins is not None and rule.mode not in _STRICT:
+        relative = np.where(np.isfinite(margins), margins, relative)
+    size = np.abs(target)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
+        scaled = np.where(size == 0, 0.0, relative * size)
+        return np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
+
+
 def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Values | None = None) -> Gate:
     """Value by value; `margins` are relative tolerances of single values, where they are finite."""
     demanded = ~np.isnan(expected)
@@ -137,13 +148,7 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
         target = np.where(usable, np.clip(got, low, high), expected)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.where(usable, got - target, np.nan)
-        relative: Values | float = relative_tolerance(rule)
-        if margins is not None and rule.mode not in _STRICT:
-            relative = np.where(np.isfinite(margins), margins, relative)
-        size = np.abs(target)
-        # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
-        scaled = np.where(size == 0, 0.0, relative * size)
-        tolerance = np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
+        tolerance = _tolerances(target, rule, margins)
         # An error too large for a float is out of any tolerance, also of an infinite one.
         out = usable & ~((np.abs(error) <= tolerance) & np.isfinite(error))
         worse, better = out, np.zeros_like(out)
@@ -151,7 +156,7 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
             welcome = error < 0 if direction == "lower" else error > 0
             worse, better = out & ~welcome, out & welcome
             if rule.improved_from is not None:
-                better = usable & welcome & ~(np.abs(error) < rule.improved_from * size)
+                better = usable & welcome & ~(np.abs(error) < rule.improved_from * np.abs(target))
     if rule.closed:  # where the golden has no value, only one that has none, too, is like it
         worse = worse | (~demanded & present & ~np.isnan(got))
     return Gate(
@@ -165,6 +170,20 @@ def gate(expected: Values, got: Values, present: Flags, rule: Rule, margins: Val
         tolerance=tolerance,
         allowed=allowance(len(expected) if rule.closed else int(np.count_nonzero(demanded)), rule),
     )
+
+
+def share_inside(expected: Values, got: Values, rule: Rule) -> float | None:
+    """The share of its tolerance that the worst value uses, where all are there and well inside.
+
+    None means: ask `gate`, which takes five times as long.
+    """
+    if rule.mode == "range" or rule.improved_from is not None:
+        return None
+    with np.errstate(all="ignore"):
+        tolerance = absolute_tolerance(rule) + relative_tolerance(rule) * np.abs(expected)
+        # A NaN anywhere makes the largest one NaN.
+        worst = (np.abs(got - expected) / tolerance).max(initial=-inf)
+    return float(worst) if 0 <= worst < _WELL_INSIDE else None
 
 
 def window_of(steps: Steps, rule: Rule) -> tuple[int, int]:
@@ -197,29 +216,39 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
     usable = inside & there
     bad = -inf if direction_of(rule) == "higher" else inf
     middle, found = median(expected[inside]), median(np.where(usable, got, bad)[inside])
-    end = np.zeros_like(inside)
-    end[np.flatnonzero(sampled)[-1:]] = np.count_nonzero(sampled & ~there) > rule.missing
-    plain = gate(np.where(inside | end, expected, np.nan), got, present, structs.replace(rule, closed=False))
-    kept = end if np.isfinite(found) else inside | end
-    pair = gate(np.array([middle]), np.array([found]), np.array([True]), rule)
+    nothing = np.zeros_like(inside)
+    one, other = np.array([middle]), np.array([found])
+    worse = better = False
+    if share_inside(one, other, rule) is None:
+        pair = gate(one, other, np.array([True]), rule)
+        worse, better = bool(pair.worse[0] or pair.broken[0]), bool(pair.better[0])
     medians = Medians(
         first=first,
         last=last,
         steps=int(np.count_nonzero(usable)),
         expected=middle,
         got=found,
-        tolerance=float(pair.tolerance[0]),
-        worse=bool(pair.worse[0] or pair.broken[0]),
-        better=bool(pair.better[0]),
+        tolerance=float(_tolerances(one, rule)[0]),
+        worse=worse,
+        better=better,
     )
-    nothing = np.zeros_like(usable)
-    return structs.replace(
-        plain,
-        missing=plain.missing & kept,
-        broken=plain.broken & kept,
+    missing = broken = nothing
+    demanded = inside
+    if lacking := np.count_nonzero(sampled & ~there):
+        end = np.zeros_like(inside)
+        end[np.flatnonzero(sampled)[-1:]] = lacking > rule.missing
+        demanded = inside | end
+        kept = end if np.isfinite(found) else demanded
+        missing, broken = kept & ~present, kept & present & ~there
+    return Gate(
+        demanded=demanded,
+        missing=missing,
+        broken=broken,
         worse=nothing,
         better=nothing,
-        allowed=0,
+        target=expected,
+        error=np.where(demanded & there, got, np.nan) - expected,
+        tolerance=_tolerances(expected, rule),
         medians=medians,
     )
 
