@@ -10,9 +10,10 @@ Everyone may import this module; it imports no one. The error tree is here, too:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Literal, NamedTuple, TypedDict, Unpack
+
+import msgspec
 
 
 class Severity(StrEnum):
@@ -233,8 +234,7 @@ KINDS: Mapping[str, Kind] = {
 UNVERIFIED = frozenset(name for name, kind in KINDS.items() if kind.unverified)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a person should know."""
 
     kind: str
@@ -244,7 +244,7 @@ class Finding:
     metric: str | None = None
     where: str | None = None
     """Line, JSON path or row key inside the file."""
-    numbers: Mapping[str, float | int | str | None] = field(default_factory=dict)
+    numbers: Mapping[str, float | int | str | None] = {}
     next: str | None = None
     """The exact command to run next."""
 

@@ -11,12 +11,12 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.audits.settings import AuditSettings
 from karat.bundles.layout import candidates, case_folders, folders_above
@@ -232,4 +232,4 @@ def against_baseline(
     for name in sorted(waiting):
         said = f"{path}: {name} is listed and no longer wrong; shorten the list"
         findings.append(fail("baseline-stale", said, path=path, metric=name, next=again.plus("--update-baseline")))
-    return msgspec.structs.replace(report, known=known, findings=tuple(sorted(findings, key=_order)))
+    return replace(report, known=known, findings=tuple(sorted(findings, key=_order)))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
 from glob import escape
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
@@ -95,7 +95,7 @@ def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckRepo
         " nothing was compared, so nothing passed",
         next="karat check --help",
     )
-    return msgspec.structs.replace(report, findings=(nothing,))
+    return replace(report, findings=(nothing,))
 
 
 def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def _apart(pairing: Pairing, options: CheckOptions) -> Sequence[Pairing]:
     tables = [read_run(actual.path, options.record, shape="table").golden for actual in results if pairing.more]
     if len({frozenset(table.rows) if isinstance(table, Table) else None for table in tables}) != 1:
         return [pairing]
-    return [msgspec.structs.replace(pairing, actual=actual, more=()) for actual in results]
+    return [replace(pairing, actual=actual, more=()) for actual in results]
 
 
 def _check(pairing: Pairing, options: CheckOptions) -> Checked:
@@ -297,7 +297,7 @@ def _against_past(
     for result in results:
         size = sizes.get(result.metric) if result.metric in moved else None
         found = past.about(size, result.metric, path, platform) if size else None
-        yield msgspec.structs.replace(result, history=found)
+        yield replace(result, history=found)
 
 
 def _any_fails(findings: Iterable[Finding]) -> bool:
@@ -421,7 +421,7 @@ class CheckExemptions:
                 until = "" if entry.expires == date.max else f" until {entry.expires}"
                 because = f"{entry.kind}{until}: {entry.reason} ({entry.owner}, {entry.link})"
                 change = {"outcome": CheckOutcome.EXEMPTED, "exempted": result.outcome, "kind": "exempted"}
-                applied.append(msgspec.structs.replace(result, **change, because=because))
+                applied.append(replace(result, **change, because=because))
             else:
                 applied.append(result)
         return applied

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +149,7 @@ class PackedRows(msgspec.Struct, frozen=True, gc=False):
         return _UNPACK.decode(self.data)[at]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One golden, old against new."""
 
     path: str
@@ -159,7 +157,7 @@ class Change:
     shape: Shape | None = None
     metrics: tuple[MetricChange, ...] | PackedRows = ()
     findings: tuple[Finding, ...] = ()
-    identity: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, str] = {}
     """Case and environment as read from the path, e.g. model, case, platform."""
     has_baseline: bool = True
     restorable: bool = True

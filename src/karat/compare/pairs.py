@@ -7,9 +7,9 @@ pairs at a time, because the curves of all of them are scored in one go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.judge import MetricJudgement, metric_change
@@ -68,12 +68,12 @@ def compare_many(
         if keep_curves:
             # Series lend their own curves; numbers that are no curve brought theirs along.
             rows = [
-                structs.replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
+                replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
                 for row in change.metrics
             ]
             change = replace(change, metrics=tuple(rows))
         elif any(row.old is not None for row in change.metrics):
-            change = replace(change, metrics=tuple(structs.replace(row, old=None, new=None) for row in change.metrics))
+            change = replace(change, metrics=tuple(replace(row, old=None, new=None) for row in change.metrics))
         if pair.old and (pair.old.golden is None or _is_empty(pair.old.golden)):
             change = replace(change, restorable=False)
         changes.append(change)

@@ -7,10 +7,10 @@ pair of cells is judged for what it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, isnan
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import ValueSample, judge_values
@@ -165,7 +165,7 @@ def _compare_column(
         # As a multiple of its row's margin, where rows have one.
         sizes = [(_relative(cell), margin) for cell, margin in numbers if margin and cell.old_number]
         ratios = [size / margin for size, margin in sizes if isfinite(size)]
-        row = structs.replace(row, tolerance_ratio=max(ratios, default=row.tolerance_ratio))
+        row = replace(row, tolerance_ratio=max(ratios, default=row.tolerance_ratio))
         moved = [cell for cell, _ in numbers if _differs(cell)]
         if column.rule.tolerance:
             row, findings = _tolerances(row, moved)
@@ -190,9 +190,7 @@ def _compare_column(
     for (kind, severity, noun, what), members in by_kind.items():
         findings.append(_about(column.name, kind, severity, what.format(count(len(members), noun)), members))
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
-    row = structs.replace(
-        row, n_shared=len(column.cells), bit_equal=row.bit_equal + column.equal, first_diff_step=first
-    )
+    row = replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + column.equal, first_diff_step=first)
     return _overruled(row, findings, len(column.cells)), findings
 
 
@@ -220,7 +218,7 @@ def _overruled(row: MetricChange, findings: Sequence[Finding], cells: int) -> Me
             implied = Verdict.DRIFT
         if implied.rank < verdict.rank:
             verdict, because = implied, finding.message
-    return structs.replace(row, verdict=verdict, because=because)
+    return replace(row, verdict=verdict, because=because)
 
 
 def _relative(cell: _Cell) -> float:
@@ -240,7 +238,7 @@ def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange
         )
         if cells
     ]
-    return structs.replace(row, verdict=Verdict.SAME, because=""), found
+    return replace(row, verdict=Verdict.SAME, because=""), found
 
 
 _OUTCOMES: dict[str, _Kind] = {

@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.bundles.cases import Case, Spool
 from karat.bundles.compare import compare_values
@@ -251,8 +250,8 @@ def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
     tolerance = comparison.tolerance
     if tolerance is not None and tolerance.origin == "given":
         # It was given to the comparison, but nobody gave it: it was recorded.
-        tolerance = structs.replace(tolerance, origin="recorded")
-        comparison = structs.replace(comparison, tolerance=tolerance)
+        tolerance = replace(tolerance, origin="recorded")
+        comparison = replace(comparison, tolerance=tolerance)
     return _row(comparison, verdict, _because(comparison)), tuple(findings)
 
 
@@ -318,7 +317,7 @@ def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange
         n_shared=numbers.elements,
         nan_gained=max(0, numbers.nan_actual - numbers.nan_expected),
         nan_lost=max(0, numbers.nan_expected - numbers.nan_actual),
-        tensor=structs.replace(comparison, findings=()),
+        tensor=replace(comparison, findings=()),
     )
 
 

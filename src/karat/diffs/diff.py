@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import MOVES, Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
@@ -112,7 +112,7 @@ def _diff(old: Side, new: Side, options: DiffOptions, found: Items, cases: BothS
     compared = compare_items(found.items, task, jobs=options.jobs, progress=options.progress)
     paired, ends = len(found.items), [item.path for item in (*found.items[:1], *found.items[-1:])]
     if cases is None:
-        found = structs.replace(found, items=())
+        found = replace(found, items=())
     # Where captured cases lie is theirs to say, so the golden patterns are not asked.
     is_case = PathFilter(("**",), options.exclude, options.only)
     unchanged = found.unchanged + compared.unchanged

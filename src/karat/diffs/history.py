@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.compare.change import Change, Verdict
 from karat.compare.history import Past
@@ -194,7 +194,7 @@ def with_history(changes: Iterable[Change], past: Past) -> Iterator[Change]:
     for change in changes:
         platform = change.identity.get("platform", "")
         rows = tuple(
-            msgspec.structs.replace(row, history=past.about(size, row.metric, change.path, platform))
+            replace(row, history=past.about(size, row.metric, change.path, platform))
             if (size := row.size) and row.verdict in _MOVED
             else row
             for row in change.metrics

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.compare.change import Change, PackedRows
 from karat.compare.pairs import GoldenPair, compare_many
@@ -159,7 +159,7 @@ def compare_items(
     """The changes of all items, in order; `jobs` None for as many processes as help."""
     chunks = chunks_of(items)
     if len(items) >= _MANY and not task.keep_curves:
-        task = msgspec.structs.replace(task, packed=True)
+        task = replace(task, packed=True)
 
     @contextmanager
     def comparing() -> Iterator[Callable[[int], Compared]]:

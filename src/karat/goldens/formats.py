@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Protocol, runtime_checkable
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.findings import Finding, UsageError, fail, warn
 from karat.goldens.series_fast import read_fast
@@ -60,7 +59,7 @@ def read(data: bytes, path: str = "") -> Reading:
     reading = _read(data)
     if not path or not reading.findings:
         return reading
-    return structs.replace(reading, findings=tuple(replace(finding, path=path) for finding in reading.findings))
+    return replace(reading, findings=tuple(replace(finding, path=path) for finding in reading.findings))
 
 
 def refusal(data: bytes, path: str = "") -> Finding | None:

@@ -10,10 +10,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from karat.findings import UsageError
 from karat.goldens import json_text, text_file

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
+
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail
 

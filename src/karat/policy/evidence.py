@@ -7,11 +7,11 @@ runs only one run counts, and elsewhere the newest session that ran a test: yest
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.findings import Finding, fail, info
 from karat.policy.journal import (

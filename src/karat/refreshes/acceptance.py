@@ -8,11 +8,10 @@ them, which is where a person decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare_many
@@ -77,7 +76,7 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         else:
             made = fail("type-changed", f"--metric knows curves and columns; this is a {golden.shape}")
         if isinstance(made, Finding):
-            made = _Merged(structs.replace(new.reading, golden=None, findings=(made,)))
+            made = _Merged(replace(new.reading, golden=None, findings=(made,)))
         return made
     keep_rows = options.accept_incomplete and not options.prune
     if keep_rows and isinstance(golden, Table) and isinstance(before, Table):
@@ -91,9 +90,9 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         names = ", ".join(" / ".join(key) for key in list(lost)[:5])
         message = f"{len(lost)} rows are missing from the new results and stay as they were: {names}"
         return _Merged(
-            structs.replace(
+            replace(
                 new.reading,
-                golden=structs.replace(golden, rows={**golden.rows, **rows}),
+                golden=replace(golden, rows={**golden.rows, **rows}),
                 findings=(*new.reading.findings, fail("lost-rows", message)),
             )
         )
@@ -113,8 +112,8 @@ def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequen
     lost = [name for name in old if is_asked_for(name, globs) and name not in taken]
     if lost or not taken:
         return _not_taken(lost, (*golden.metrics, *golden.scalars), "metric")
-    whole = structs.replace(before, metrics={**before.metrics, **curves}, scalars={**before.scalars, **scalars})
-    return _Merged(structs.replace(reading, golden=whole), taken)
+    whole = replace(before, metrics={**before.metrics, **curves}, scalars={**before.scalars, **scalars})
+    return _Merged(replace(reading, golden=whole), taken)
 
 
 def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> _Merged | Finding:
@@ -137,8 +136,8 @@ def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequenc
         # Some columns alone make no row.
         message = f"--metric adds no rows, so {len(more)} that came in are left out: {', '.join(more[:5])}"
         findings.append(warn("gained-rows", message))
-    whole = structs.replace(before, rows=merged)
-    return _Merged(structs.replace(reading, golden=whole, findings=tuple(findings)), names)
+    whole = replace(before, rows=merged)
+    return _Merged(replace(reading, golden=whole, findings=tuple(findings)), names)
 
 
 def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:

@@ -7,12 +7,11 @@ missing one would silently drop its rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.findings import CannotVerify, Finding, KaratError, Severity, fail
 from karat.goldens import formats
@@ -174,11 +173,11 @@ class _Batch:
                 # What cannot be read may hold anything, so it is not overwritten.
                 yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
                 continue
-            made = structs.replace(made, seen=current)
+            made = replace(made, seen=current)
             # --metric puts some metrics into the file that is there now.
             base = formats.read(current) if current is not None and self.options.metrics else None
             if base is not None and base.golden is not None:
-                made = structs.replace(made, incoming=structs.replace(made.incoming, base=base), like=current)
+                made = replace(made, incoming=replace(made.incoming, base=base), like=current)
             candidates.append(made)
         long = self.goldens.too_long([c.incoming.path for c in candidates])
         yield from (

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail
 from karat.goldens.paths import AGAIN, PathFilter, case_pattern, glob_matcher, identity_of

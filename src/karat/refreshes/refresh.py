@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.diffs.result import groups_of
 from karat.findings import Finding, KaratError, Severity, UsageError, fail, info, warn
@@ -90,7 +89,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
             try:
                 for outcome in apply_claims(gathered.claims, target, options):
                     advised = complete_all(outcome.findings, options.command)
-                    outcomes.append(structs.replace(outcome, findings=tuple(advised)))
+                    outcomes.append(replace(outcome, findings=tuple(advised)))
             finally:  # whatever ends it: what was written has its line
                 written, unwritten = ([], []) if options.dry_run else locks.write(temporary)
                 findings += unwritten
@@ -127,7 +126,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     record = _record(result, listing, options)
     if not options.dry_run and not stopped:
         write_record(root, record)
-    return structs.replace(result, record=record)
+    return replace(result, record=record)
 
 
 def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathered:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import Change, Verdict
 from karat.diffs.report.data import change_json

@@ -7,9 +7,8 @@ what the capture would not have accepted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.bundles.cases import Case, Spool
 from karat.bundles.manifest import Manifest
@@ -54,7 +53,7 @@ def compared(
     replayed = _finished(case, _outcome(comparisons, found), *found)
     if options.rtol is None and options.atol is None:
         comparisons = tuple(map(_as_recorded, comparisons))
-    return structs.replace(replayed, comparisons=comparisons)
+    return replace(replayed, comparisons=comparisons)
 
 
 def _outcome(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...]) -> ReplayOutcome:
@@ -71,7 +70,7 @@ def _as_recorded(comparison: Comparison) -> Comparison:
     tolerance = comparison.tolerance
     if tolerance is None or tolerance.origin != "given":
         return comparison
-    return structs.replace(comparison, tolerance=structs.replace(tolerance, origin="recorded"))
+    return replace(comparison, tolerance=replace(tolerance, origin="recorded"))
 
 
 def verify_expected(case: Case) -> None:

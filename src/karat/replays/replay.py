@@ -9,12 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.bundles.cases import Case, cases
 from karat.bundles.manifest import Environment
@@ -124,7 +124,7 @@ def with_next_command(case: ReplayedCase, bundle: str, options: ReplayOptions) -
         else replace(f, next=str(verify if f.kind == "bundle-damaged" else alone))
         for f in case.findings
     )
-    return msgspec.structs.replace(case, findings=findings)
+    return replace(case, findings=findings)
 
 
 def require_capture_root(place: Place, options: ReplayOptions) -> None:

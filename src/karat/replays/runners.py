@@ -9,7 +9,6 @@ loading them whole.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import queue
 import subprocess
@@ -103,7 +102,7 @@ def replay_all(todo: Sequence[Case], runners: Sequence[Runner], progress: Progre
 def _kept(replayed: ReplayedCase, *, seconds: float, work: str | None) -> ReplayedCase:
     """What became of a case, as it is reported: messages quote what a program printed."""
     secrets = secrets_in(os.environ)
-    findings = tuple(dataclasses.replace(f, message=scrub(f.message, secrets)) for f in replayed.findings)
+    findings = tuple(msgspec.structs.replace(f, message=scrub(f.message, secrets)) for f in replayed.findings)
     return msgspec.structs.replace(replayed, findings=findings, seconds=seconds, work=work)
 
 

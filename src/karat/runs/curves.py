@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import isfinite
 
 import numpy as np
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.goldens.series_json import implied_steps
@@ -36,9 +35,9 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
             values = [
                 round(value, settings.precision) if isfinite(value) else value for value in metric.values.tolist()
             ]
-            metric = structs.replace(metric, values=np.array(values, np.float64))  # noqa: PLW2901
+            metric = replace(metric, values=np.array(values, np.float64))  # noqa: PLW2901
         thinned[name] = _declared(metric, settings.interval)
-    return structs.replace(series, metrics=thinned), (*findings, *([short] if short else []))
+    return replace(series, metrics=thinned), (*findings, *([short] if short else []))
 
 
 def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[dict[str, Metric], list[Finding]]:
@@ -69,10 +68,7 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
     start = min(int(steps[0]) for steps in sampled) if start is None else start
     if interval is None:
         kept = {name: metric.steps >= start for name, metric in metrics.items()}
-        return {
-            name: structs.replace(m, steps=m.steps[kept[name]], values=m.values[kept[name]])
-            for name, m in metrics.items()
-        }
+        return {name: replace(m, steps=m.steps[kept[name]], values=m.values[kept[name]]) for name, m in metrics.items()}
     # The start, and the multiples of the interval up to the end.
     end = max(int(steps[-1]) for steps in sampled)
     first = (start // interval + 1) * interval
@@ -90,7 +86,7 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
         values = np.full(len(wanted), np.nan)
         _, here, there = np.intersect1d(wanted, metric.steps, assume_unique=True, return_indices=True)
         values[here] = metric.values[there]
-        found[name] = structs.replace(metric, steps=wanted, values=values)
+        found[name] = replace(metric, steps=wanted, values=values)
     return found
 
 
@@ -101,7 +97,7 @@ def _declared(metric: Metric, interval: int | None) -> Metric:
         return metric
     guess = interval or (steps[-1] - steps[-2] if len(steps) > 1 else 1)
     fits = implied_steps(len(steps), steps[0], guess) == steps
-    return structs.replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)
+    return replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)
 
 
 def last_step(series: Series) -> int | None:
@@ -203,7 +199,7 @@ def settings_like(golden: Golden | None, settings: RecordSettings) -> RecordSett
     if interval is None or interval <= 1:
         return settings
     start = start if settings.start is None else settings.start
-    return structs.replace(settings, interval=interval, start=start)
+    return replace(settings, interval=interval, start=start)
 
 
 def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: bool) -> Series:
@@ -236,7 +232,7 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     for name, metric in chosen.metrics.items():
         metrics.setdefault(name, metric if declare else _bare(metric))
     if not wanted:
-        return structs.replace(chosen, metrics=metrics)
+        return replace(chosen, metrics=metrics)
     return Series(metrics, {**before.scalars, **chosen.scalars}, {**before.others, **chosen.others})
 
 
@@ -253,12 +249,12 @@ def names_in(golden: Golden | None) -> list[str]:
 
 
 def _bare(metric: Metric) -> Metric:
-    return structs.replace(metric, start=None, end=None, interval=None)
+    return replace(metric, start=None, end=None, interval=None)
 
 
 def _like(metric: Metric, old: Metric) -> Metric:
     """The curve with what the old block declares, as far as it is still true."""
-    metric = structs.replace(metric, precision=old.precision, extra=old.extra)
+    metric = replace(metric, precision=old.precision, extra=old.extra)
     if old.start is None and old.end is None and old.interval is None:
         return _bare(metric)
     steps = metric.steps.tolist()
@@ -269,7 +265,7 @@ def _like(metric: Metric, old: Metric) -> Metric:
     end = steps[-1]
     if old.end is not None and end <= old.end - old.listed < end + interval:
         end = old.end  # an end_step of 2000 over every 30th step is still what the test means
-    return structs.replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
+    return replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
 
 
 def up_to(golden: Golden, last: int) -> Golden:
@@ -280,8 +276,8 @@ def up_to(golden: Golden, last: int) -> Golden:
     for name, metric in golden.metrics.items():
         kept = int(np.searchsorted(metric.steps, last, side="right"))
         end = metric.end if metric.end is None else min(metric.end, last)
-        metrics[name] = structs.replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
-    return structs.replace(golden, metrics=metrics)
+        metrics[name] = replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
+    return replace(golden, metrics=metrics)
 
 
 def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Table:
@@ -300,7 +296,7 @@ def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Tabl
         held = dict(zip(old.columns, before, strict=True)) if before is not None else {}
         held |= dict(zip(new.columns, row, strict=True))
         rows[key] = tuple(held.get(name, "") for name in columns)
-    return structs.replace(new, columns=columns, rows=rows, header=old.header)
+    return replace(new, columns=columns, rows=rows, header=old.header)
 
 
 def rename_advice(findings: Iterable[Finding], form: str | None) -> str | None:

@@ -10,10 +10,9 @@ import math
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.findings import Severity, fail, info, warn
 from karat.goldens import formats
@@ -82,7 +81,7 @@ def read_run(
         what = nouns.get(reading.format or "", "values")
         findings.append(fail("empty", f"expected {what}, found none"))
     placed = tuple(f if f.path else replace(f, path=str(path)) for f in findings)
-    return structs.replace(reading, golden=golden, findings=placed)
+    return replace(reading, golden=golden, findings=placed)
 
 
 def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Reading:
@@ -110,7 +109,7 @@ def _read_file(path: Path, settings: RecordSettings, shape: Shape | None) -> Rea
     patterns = "karat config --show-origin  # the patterns of [record] log match no line"
     hint = patterns if settings.log else _LOG_NEEDS
     findings = tuple(f if f.next else replace(f, next=hint) for f in reading.findings)
-    return structs.replace(reading, findings=(*odd, *findings))
+    return replace(reading, findings=(*odd, *findings))
 
 
 def _read_events(paths: Sequence[Path]) -> Reading:
@@ -146,7 +145,7 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
         were = "1 other run below it was" if len(others) == 1 else f"{len(others)} other runs below it were"
         message = f"the event files of {folder} itself were read; {were} not: {names}"
         note = info("not-refreshed", message, numbers={"runs": len(others)})
-        return structs.replace(own, findings=(*own.findings, *([note] if others else [])))
+        return replace(own, findings=(*own.findings, *([note] if others else [])))
     if len(runs) > 1:
         said = f"expected the event files of one run in {folder}, found {len(runs)} runs: {names}; name one"
         several = fail("unreadable", said, numbers={"runs": len(runs)}, next=Command("ls", str(runs[0])))

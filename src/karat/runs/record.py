@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.change import Change
 from karat.compare.gate.result import Judging
@@ -227,7 +226,7 @@ class _Recording:
         self.kept: list[Finding] = []
         self.old_samples: bytes | None = None
         self.options = options
-        self.settings = structs.replace(options.settings, **options.asked)
+        self.settings = replace(options.settings, **options.asked)
         if golden.is_symlink():  # asked before anything is written, the samples too
             said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
             raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
@@ -337,7 +336,7 @@ class _Recording:
         rules = {name: judging.rule(name) for name in old.columns}
         tolerances = {name for name, rule in rules.items() if rule.tolerance}
         tolerances |= {rule.margin_column for rule in rules.values() if rule.margin_column}
-        return structs.replace(like, golden=curves.with_tolerances(like.golden, old, tolerances))
+        return replace(like, golden=curves.with_tolerances(like.golden, old, tolerances))
 
     def _compare(self, new: Golden, findings: list[Finding]) -> Change:
         """The new golden against the old one."""
@@ -348,7 +347,7 @@ class _Recording:
                 message = f"the golden ends at step {steps} from now on, as requested; it went to step {last}"
                 numbers = {"last_step": steps, "old_last_step": last}
                 findings.append(info("lost-steps", message, numbers=numbers))
-                old = structs.replace(old, golden=curves.up_to(old.golden, steps))
+                old = replace(old, golden=curves.up_to(old.golden, steps))
         pair = GoldenPair(path=str(self.path), old=old, new=Reading(new))
         return compare(pair, self.options.rules, status=tuple(self.options.status))
 

@@ -17,13 +17,13 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from karat.findings import Finding, fail, info, warn
 from karat.goldens.shapes import Metric, Steps, Values

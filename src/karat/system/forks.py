@@ -22,7 +22,7 @@ T = TypeVar("T")
 Worker = Callable[[], AbstractContextManager[Callable[[int], R]]]
 """Entered once by each process; what it gives makes a result of a task's number."""
 
-_CHUNK = 16
+_CHUNK = 45
 _WORTH_A_WORKER = 100  # Below this many items a second process would cost more than it saves.
 _MOST = 16
 _NUMBER = struct.Struct("<I")

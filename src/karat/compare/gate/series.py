@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
-from msgspec import structs
+from msgspec.structs import replace
 
 from karat.compare.explain import decimals_of, exactly, explain
 from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
@@ -82,7 +81,7 @@ def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
             spans.append(f"{name} {more[0]}–{more[-1]}")
             most = max(most, len(more))
     if spans:
-        yield structs.replace(unknown("step", spans), total=most)
+        yield replace(unknown("step", spans), total=most)
 
 
 def _names(series: Series) -> set[str]:
@@ -159,7 +158,7 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             excess = np.abs(verdict.error[out]) / np.maximum(verdict.tolerance[out], 1e-300)
         worst = _deviation(verdict, golden, got, int(out[int(np.argmax(excess))]))
-    return structs.replace(
+    return replace(
         result,
         failed=int(np.count_nonzero(verdict.missing | verdict.broken | worse)),
         missing=int(np.count_nonzero(verdict.missing)),

@@ -9,12 +9,12 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 from math import inf
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
@@ -153,7 +153,7 @@ def covered(need: Need, test: str, op: str, entries: Iterable[Exemption]) -> Nee
         # Inputs that are integers need nothing, and this one is none of them.
         about = entry.kind != "integer-only" and any(entry.covers(rule, op) for rule in rules)
         if about and entry.speaks_of(test, need.input, need.dtype):
-            return msgspec.structs.replace(need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line)
+            return replace(need, state="exempt", why=f"{entry.kind}: {entry.reason}", line=entry.line)
     return need
 
 

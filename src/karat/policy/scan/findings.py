@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
+
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity
 from karat.policy.exemptions import TOO_SLOW, Exemption, ExemptionFile, is_slow

@@ -9,7 +9,9 @@ leads to no op test there, and need not be looked up.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from karat.findings import Finding, Severity
 from karat.policy.scan.facts import Expression, FileFacts, Made, Scope

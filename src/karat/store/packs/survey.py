@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
@@ -45,7 +45,7 @@ def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
                 continue  # withdrawn, or just being written
             if claim.path not in newest or when > newest[claim.path].when:
                 found = {"session": path.parts[-3], "root": root, "when": when}
-                newest[claim.path] = msgspec.structs.replace(claim, **found)
+                newest[claim.path] = replace(claim, **found)
     return newest
 
 
