@@ -34,7 +34,7 @@ class Tangent:
     allowed: Vector
 
     def fails(self, found: Vector) -> bool:
-        return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
+        return not bool((np.abs(found - self.expected) <= self.allowed).all())
 
 
 def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> GradComparison | None:
@@ -63,7 +63,7 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         tangents, failed, used = wider, False, seen.plan.rtol
     if failed and seen.slack and (wider := _wider(tangents, room)):
         tangents, failed, slack = wider, False, True
-    zero = all(np.all(np.abs(one.expected) <= one.allowed) for one in tangents)
+    zero = all((np.abs(one.expected) <= one.allowed).all() for one in tangents)
     if zero and not failed and used is None and not slack:
         return None
     error, tolerance = _worst(tangents)

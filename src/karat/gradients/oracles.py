@@ -185,7 +185,7 @@ class Observations:
 
     def lost(self, output: int) -> str:
         """Why an output does not allow a verdict: it is not finite; empty for others."""
-        lost = int(np.sum(~np.isfinite(self.baseline.base[output])))
+        lost = np.count_nonzero(~np.isfinite(self.baseline.base[output]))
         return f"the forward itself is infinite or NaN in {count(lost, 'place')}" if lost else ""
 
     def elements(self, pair: tuple[int, int]) -> dict[str, int]:
@@ -196,7 +196,7 @@ class Observations:
         kinks = self.kinks[k]
         if kinks.any():
             kinks = kinks & reduce(or_, (one.slopes[k].kinked for one in probes))
-        checked, kinked = int(np.sum(~self.masks[k])), int(np.sum(kinks))
+        checked, kinked = int(np.count_nonzero(~self.masks[k])), int(np.count_nonzero(kinks))
         unmoved = self.baseline.flat.point[i].size - int(np.count_nonzero(probes[0].direction))
         return {"checked": checked, "kinks": kinked, "unjudged": kinks.size - checked - kinked + unmoved}
 

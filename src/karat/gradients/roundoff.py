@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,13 +57,13 @@ def places(mask: Array) -> Any:
 def norm(values: Vector) -> float:
     """The Euclidean norm, without overflow."""
     # No dot product: its threads cost more than they save where many tests run at once.
-    squared = float(np.sum(np.square(values)))
+    squared = float(np.square(values).sum())
     if _SAFE < squared < 1 / _SAFE:
-        return float(np.sqrt(squared))
-    largest = float(np.max(np.abs(values), initial=0.0))
+        return sqrt(squared)
+    largest = float(np.abs(values).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return largest
-    return largest * float(np.sqrt(np.sum(np.square(values / largest))))
+    return largest * float(np.sqrt(np.square(values / largest).sum()))
 
 
 def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0) -> float:
@@ -153,6 +154,7 @@ def element_scales(point: Vector) -> Vector:
 _STEPS = (2.0**-23, 2.0**-33)
 _ASIDE = 32  # so many steps beside the point: kinks like to be at the point itself
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
+_SPREAD = sqrt(70.0)  # their norm
 _ROOM = 4.0
 _CLEAR = 16.0
 _TELLING = 8  # so few elements may be smooth by chance
@@ -164,7 +166,7 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
     far, source.line = source.line or _fourth_differences(source, _STEPS[0]), []
     rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
-    if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
+    if any((one > _CLEAR * at).any() for one, at in zip(rough, places, strict=True)):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
         for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
             known = np.isfinite(less) & np.isfinite(way)
@@ -173,7 +175,7 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     return [
         np.maximum(np.maximum(least, _ROOM * seen), _grain(values))
-        + float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
+        + float(gap.max(initial=0.0, where=np.isfinite(gap)))
         for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
 
@@ -206,9 +208,8 @@ def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, 
         source.forward([one + h * u for one, u in zip(source.point, line, strict=True)])
         for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
     ]
-    spread = float(np.linalg.norm(_FOURTH))
     return [
-        (np.abs(sum(map(operator.mul, _FOURTH, values))) / spread, np.abs(values[-1] - values[0]), values[-1])
+        (np.abs(sum(map(operator.mul, _FOURTH, values))) / _SPREAD, np.abs(values[-1] - values[0]), values[-1])
         for values in zip(*runs, strict=True)
     ]
 
@@ -320,7 +321,7 @@ def _is_narrow(output: Array) -> bool:
     flat = output.reshape(-1)
     parts = np.concatenate([flat.real, flat.imag]) if np.iscomplexobj(flat) else flat
     parts = parts[np.isfinite(parts) & (np.abs(parts) > 1e-30) & (np.abs(parts) < 1e30)]
-    if not parts.size or np.any(parts.astype(np.float32) != parts):
+    if not parts.size or (parts.astype(np.float32) != parts).any():
         return False
     mantissas = np.frexp(parts)[0] * 2.0**16
     return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)

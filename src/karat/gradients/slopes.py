@@ -127,10 +127,11 @@ def slopes_from_values(
 
 def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
     """The limit of values at halved steps, whose errors have these powers; and how far the limits disagree."""
-    value = _limit(levels, powers)
-    without_fine = np.abs(value - _limit(levels[:-1], powers))
-    without_coarse = np.abs(value - _limit(levels[1:], powers))
-    return value, np.maximum(without_fine, without_coarse)
+    table = before = list(levels)
+    for power in powers[: len(levels) - 1]:
+        before, table = table, [fine + (fine - coarse) / (2.0**power - 1) for coarse, fine in pairwise(table)]
+    # Before the last step there are two: one without the finest level, one without the coarsest.
+    return table[0], np.maximum(np.abs(table[0] - before[0]), np.abs(table[0] - before[1]))
 
 
 def _slow_limit(levels: Sequence[Vector], value: Vector, spread: Vector) -> tuple[Vector, Vector]:
@@ -146,13 +147,6 @@ def _slow_limit(levels: Sequence[Vector], value: Vector, spread: Vector) -> tupl
     # What is less than its doubt is 0, and of no scale of its own.
     limit = np.where(np.abs(limit) > doubt, limit, 0.0)
     return np.where(take, limit, value), np.where(take, doubt, spread)
-
-
-def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
-    table = list(levels)
-    for power in powers[: len(levels) - 1]:
-        table = [fine + (fine - coarse) / (2.0**power - 1) for coarse, fine in pairwise(table)]
-    return table[0]
 
 
 def sharper(old: Slopes, new: Slopes) -> Slopes:
@@ -197,7 +191,7 @@ def _wants_finer(one: Slopes, base: Vector, *, deep: bool) -> bool:
     if deep:
         return bool(np.any(~(one.error <= 0.1 * np.abs(one.value)) & (one.error > 0.1 * np.abs(base))))
     fine = np.maximum(_GOOD * sizes(one), 8 * one.floor)
-    return bool(np.any((~(one.error <= fine) | one.kinked) & np.isfinite(base)))
+    return bool(((~(one.error <= fine) | one.kinked) & np.isfinite(base)).any())
 
 
 def _pooled(spread: Vector) -> float:
@@ -291,7 +285,7 @@ def complex_slopes(
         if not np.iscomplexobj(one) or one.shape != at.shape:
             return None
         real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
-        if not again and not bool(np.all(real | ~np.isfinite(at))):
+        if not again and not (real | ~np.isfinite(at)).all():
             return None
         value = one.imag / step
         # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
@@ -330,7 +324,7 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
         slight = 1e-3 * natural_sizes(two.value)
         known = (two.error <= slight) & ~two.kinked
         near = np.abs(one.value - two.value) <= 8 * (two.error + np.minimum(one.error, slight))
-        if not np.all(near | ~known) or (known.size and not known.any()):
+        if not (near | ~known).all() or (known.size and not known.any()):
             return None
         found.append(known)
     return found

@@ -238,6 +238,8 @@ class BoundCall:
         return unflatten(args, leaves), unflatten(kwargs, leaves)
 
     def results(self, result: Any) -> list[Leaf]:
+        if self.adapter.owns(result):  # as nearly always
+            return [Leaf("", self.adapter.dense(result))]
         found: list[Leaf] = []
         flatten(result, self.adapter.owns, "", found)
         return [Leaf(leaf.name, self.adapter.dense(leaf.value)) for leaf in found]

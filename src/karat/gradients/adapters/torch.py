@@ -80,7 +80,7 @@ class TorchAdapter(Adapter):
             return there.tensor.to(device=None if like is None else like.device, dtype=_dtype(dtype), copy=True)
         # Through memory of its own, in C order: torch takes no negative strides.
         made = _torch().from_numpy(np.array(array, order="C"))
-        return made.to(device=None if like is None else like.device, dtype=_dtype(dtype))
+        return made.to(made.device if like is None else like.device, _dtype(dtype))
 
     def cast(self, value: Any, dtype: str) -> Any:
         return value.detach().to(dtype=_dtype(dtype), copy=True)
@@ -316,6 +316,7 @@ def _leaf(value: Any) -> Any:
     return one.requires_grad_() if one.is_floating_point() or one.is_complex() else one
 
 
+@cache
 def _dtype(name: str) -> Any:
     found = getattr(_torch(), name, None)
     if not isinstance(found, _torch().dtype):

@@ -42,7 +42,7 @@ class TwoWays:
     def off(self) -> list[float]:
         """The largest deviation of each input's gradient."""
         differences = [self.difference(index) for index in range(len(self.found))]
-        return [0.0 if one is None else float(np.max(np.abs(one), initial=0.0)) for one in differences]
+        return [0.0 if one is None else float(np.abs(one).max(initial=0.0)) for one in differences]
 
     def difference(self, index: int) -> Array | None:
         """Found less expected; zero where what it was put together from is not finite."""
@@ -221,7 +221,7 @@ def largest(array: Array | None) -> float:
     if array is None or not array.size:
         return 0.0
     sizes = np.abs(array)
-    return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
+    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 
 
 def largest_gap(found: Array | None, expected: Array | None) -> float:
