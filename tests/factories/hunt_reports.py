@@ -149,7 +149,13 @@ def nightly() -> HuntReport:
 def _commit(index: int, value: float) -> PointReport:
     letter = "abcd"[index]
     name = f"xla@{letter * 8}"
-    made = point(name, START + timedelta(hours=index), xla=letter * 40, jax="1" * 40)
+    made = Point(
+        id=name,
+        label=name,
+        title=f"Tidy <i>{letter}</i>",
+        when=START + timedelta(hours=index),
+        parts={"xla": letter * 40, "jax": "1" * 40},
+    )
     tried = attempt("0.2/1", name, Outcome.OK, value)
     return PointReport(point=made, outcome=Outcome.OK, values={"MLUPS": (value,)}, attempts=(tried,))
 

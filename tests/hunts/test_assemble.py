@@ -27,7 +27,7 @@ from karat.hunts.model import (
 )
 from karat.hunts.report.assemble import build_report, culprits
 from karat.hunts.report.findings import NOT_REPRODUCED, findings_of
-from karat.hunts.report.sentences import conclusion
+from karat.hunts.report.sentences import conclusion, heading
 
 POINTS = tuple(Point(id=f"p{i}", label=f"night {i}") for i in range(6))
 COMMITS = tuple(Point(id=f"lib@{i}", label=f"lib@{i}", parts={"lib": str(i)}) for i in range(4))
@@ -118,6 +118,7 @@ def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
         ("shift", "sum", ("level-shifted", 1)),
         ("shift", "speed", ("level-shifted", 0)),
         ("crash", "speed", ("crash-range", 1)),
+        ("recovery", "speed", ("crash-range", 0)),
     ],
 )
 def test_what_a_change_comes_to(journal: Journal, kind: str, metric: str, expected: tuple[str, int]) -> None:
@@ -271,3 +272,34 @@ def test_every_dip_of_a_hunt_has_a_number_of_its_own() -> None:
     finer = StageReport(key="0.2/1", title="", timeline="commits", state="done", points=(), changes=(inside,))
     listed = culprits([first, finer], {"0.2/1": "0.2"}, [SPEED])
     assert [culprit.change.dip for culprit in listed] == [0, 0, 1]
+
+
+def test_what_stands_comes_first_and_what_could_not_be_confirmed_last() -> None:
+    better = replace(change(90, 99), kind="improvement")
+    doubted = replace(change(100, 49), verdict=Verdict(confirmed=False, tried=("run again: 100 before, 99 after",)))
+    unclear = replace(change(100, 50), verdict=Verdict(tried=("run again: 100 before, 80 after: unclear",)))
+    there, back = (replace(one, kind="dip", dip=0) for one in (change(100, 90), change(90, 100)))
+    stands = replace(change(100, 82), verdict=Verdict(confirmed=True, tried=("run again: 100 before, 82 after",)))
+    crash = replace(change(100, 0), kind="crash")
+    lot = (better, doubted, there, back, unclear, stands, crash)
+    assert found(*lot) == [stands, crash, better, there, back, doubted, unclear]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("outcome", [Outcome.CRASH, Outcome.HANG])
+def test_failures_are_called_what_they_are_and_those_that_ended_fail_nobody(
+    journal: Journal, outcome: Outcome, *, ended: bool
+) -> None:
+    for number in range(6):
+        fails = number in (2, 3) if ended else number > 1
+        more: dict[str, Any] = {"outcome": outcome, "samples": {}} if fails else {}
+        journal.add_attempt(attempt("0", f"p{number}", **more))
+    begins = Span(metric="speed", good=1, bad=2, before=100.0, after=None, confidence=0.99, kind="crash")
+    ends = Span(metric="speed", good=3, bad=4, before=None, after=100.0, confidence=0.99, kind="recovery")
+    journal.save_decision("0", Decision(asks=(), spans=(begins, ends) if ended else (begins,)))
+    journal.set_fact("state", "done")
+    report = build_report(journal)
+    said = "nightly: 1 hang" if outcome is Outcome.HANG else "nightly: 1 crash"
+    assert conclusion(report) == (f"{said}, 1 recovery" if ended else said)
+    assert int(exit_code(findings_of(report))) == (0 if ended else 1)
+    assert heading(report.culprits[0], report) == f"{outcome.value}{' (ended later)' if ended else ''}"

@@ -57,7 +57,7 @@ def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_chang
     report = hunted(values_hunt(tmp_path, levels), grid=1)
     assert sorted(found(report)) == [
         ("crash", "v004", "v005"),
-        ("improvement", "v007", "v008"),
+        ("recovery", "v007", "v008"),
         ("regression", "v004", "v008"),
     ]
     assert {c.change.verdict.confirmed for c in report.culprits} == {True}

@@ -155,3 +155,12 @@ def test_a_link_may_be_given(tmp_path: Path) -> None:
     made = history.at(NOON + HOUR, "one", n="1")
     timeline = opened(history, tmp_path, "main~1", link="https://git.example.org/c/{commit}")
     assert timeline.suspects(*timeline.points)[0].link == f"https://git.example.org/c/{made}"
+
+
+def test_pages_of_all_commits_between_two() -> None:
+    assert commit_link("git@github.com:a/b.git", "N", since="O") == "https://github.com/a/b/compare/O...N"
+    assert commit_link("https://gitlab.example/a/b", "N", since="O") == "https://gitlab.example/a/b/-/compare/O...N"
+    assert commit_link("https://bitbucket.org/a/b", "N", since="O").endswith("/branches/compare/N..O")
+    assert commit_link("https://x.googlesource.com/b", "N", since="O").endswith("/b/+log/O..N")
+    assert commit_link("https://example.org/a/b", "N", since="O") == ""
+    assert commit_link("https://github.com/a/b", "N", "https://x/{commit}", since="O") == "", "nobody knows its pages"

@@ -140,3 +140,27 @@ def test_a_unit_is_told_once() -> None:
     assert "<figcaption>MLUPS (MLUPS/s)</figcaption>" in render(report)
     same = msgspec.structs.replace(report, units={"MLUPS": "MLUPS"})
     assert "<figcaption>MLUPS</figcaption>" in render(same)
+
+
+def test_the_chart_comes_first_then_cards_with_dates_and_subjects() -> None:
+    page = render(nightly())
+    assert page.index("<svg") < page.index('class="culprit') < page.index('class="stage"')
+    card = page[page.index('<section class="culprit regression') :]
+    assert "<dt>last good</dt><dd><code>xla@bbbbbbbb</code> Tidy &lt;i&gt;b&lt;/i&gt;" in card
+    assert "<dt>first bad</dt><dd><code>xla@cccccccc</code> Tidy" in card
+    assert "2023-08-01 02:00 UTC" in card
+    assert "<title>xla@bbbbbbbb Tidy &lt;i&gt;b&lt;/i&gt;: 577.3</title>" in page
+
+
+def test_several_suspects_have_a_page_together() -> None:
+    report = nightly()
+    last = report.culprits[-1]
+    page = "https://github.com/openxla/xla/compare/b...c"
+    lot = tuple(msgspec.structs.replace(last.suspects[0], id=f"{n:040x}", compare=page) for n in range(3))
+    several = msgspec.structs.replace(report, culprits=(msgspec.structs.replace(last, suspects=lot),))
+    assert f'<a href="{page}" rel="noreferrer noopener">all of them together</a>' in render(several)
+
+
+def test_what_was_not_looked_for_is_said_before_the_answers() -> None:
+    page = render(nightly())
+    assert page.index("Not looked for everywhere: a dip of one night could hide") < page.index('class="culprit')

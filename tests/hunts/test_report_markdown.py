@@ -22,6 +22,7 @@ def with_suspect(**fields: str) -> HuntReport:
 def test_the_issue_says_what_since_when_how_much_who_and_how_to_see_it() -> None:
     text = render(nightly())
     assert text.startswith("# mlups: 1 regression, 1 dip\n")
+    assert text.index("Not looked for everywhere: a dip of one night could hide") < text.index("## Dip")
     part = text[text.index("## Regression") :]
     for fact in (
         "last good `xla@bbbbbbbb`, first bad `xla@cccccccc`",
@@ -32,7 +33,6 @@ def test_the_issue_says_what_since_when_how_much_who_and_how_to_see_it() -> None
         "old jax with new xla: 536.7 (bad)",
         "| `image.digest` | `sha256:xla@bbbbbbbb` | `sha256:xla@cccccccc` |",
         "```sh\nkarat hunt show 'xla@cccccccc' --stage 0.2/1\n```",
-        "a dip of one night could hide",
         "**crash** `ImportError: cannot import name '<b>x</b>' from \"jax\"`: `2023-08-09`",
     ):
         assert fact in part

@@ -37,7 +37,7 @@ def test_the_answer_comes_first() -> None:
         assert fact in regression
 
 
-@pytest.mark.parametrize(("kind", "said"), [("crash", "works → fails"), ("improvement", "fails → works again")])
+@pytest.mark.parametrize(("kind", "said"), [("crash", "works → fails"), ("recovery", "fails → works again")])
 def test_a_hunted_crash_is_said_in_words(kind: str, said: str) -> None:
     begins = kind == "crash"
     change = nightly().culprits[0].change

@@ -65,7 +65,11 @@ def test_a_dip_leaves_its_level_and_comes_back() -> None:
     assert dips((later, back, there), 12) == {2: 0, 1: 0}, "whatever their order"
     assert dips((there, span(6, 7, 570.2, 580.0)), 12) == {}, "half the way is no dip"
     assert dips((there, span(6, 7, 570.2, 560.0)), 12) == {}
-    assert dips((span(3, 4, 1.0, None), span(5, 6, None, 1.0)), 12) == {}
+    broken = replace(span(3, 4, 1.0, None), kind="crash"), replace(span(5, 6, None, 1.0), kind="recovery")
+    across = span(3, 6, 1.0, 0.5)
+    assert dips((broken[0], across, broken[1]), 12) == {0: 0, 2: 0}, "crashes that ended, and a level beside them"
+    assert dips(broken[::-1], 12) == {1: 0, 0: 0}
+    assert dips((broken[0], across), 12) == {}
     other = [span(s.good, s.bad, s.before, s.after, "n") for s in (there, back)]
     assert dips((there, back, *other), 12) == {0: 0, 1: 0, 2: 1, 3: 1}
 

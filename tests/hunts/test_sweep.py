@@ -63,9 +63,9 @@ def test_a_budget_ends_it_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("failing", "expected"),
     [
-        (range(20, 23), [(19, 20, "crash"), (22, 23, "improvement")]),
+        (range(20, 23), [(19, 20, "crash"), (22, 23, "recovery")]),
         (range(37, 40), [(36, 37, "crash")]),
-        (range(3), [(2, 3, "improvement")]),
+        (range(3), [(2, 3, "recovery")]),
         (range(39, 40), [(38, 39, "crash")]),
         (range(20, 21), []),
     ],
@@ -82,7 +82,7 @@ def test_failures_that_last_are_a_change_where_they_begin_and_where_they_end(
     }
     answer = open_strategy(SWEEP, 40, [SPEED, Metric(name="other")]).decide(seen, {}, 1)
     assert [(s.good, s.bad, s.kind) for s in answer.spans] == expected
-    assert all((s.before is None) == (s.kind == "improvement") for s in answer.spans)
+    assert all((s.before is None) == (s.kind == "recovery") for s in answer.spans)
     assert all((s.after is None) == (s.kind == "crash") for s in answer.spans)
 
 
@@ -92,7 +92,7 @@ def test_a_level_that_moves_across_failures_is_told_beside_them_and_what_is_miss
     assert [(s.good, s.bad, s.between, s.kind) for s in answer.spans] == [
         (26, 28, (27,), "crash"),
         (26, 32, (27, 28, 29, 30, 31), "regression"),
-        (31, 32, (), "improvement"),
+        (31, 32, (), "recovery"),
     ]
 
 

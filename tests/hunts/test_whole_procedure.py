@@ -91,13 +91,14 @@ def test_forty_nights_give_both_slowdowns_the_dip_and_the_crash_with_their_commi
     toy.write_hunt(registry, build=False)
     report, shown = _hunt(toy, podman, "--jobs", "2", "--html", "report.html", "--markdown", "issue.md")
     assert _found(report) == [
-        ("dip", "engine", toy.culprit("engine", DIP).id),
-        ("dip", "engine", toy.culprit("engine", BACK).id),
         ("regression", "engine", toy.culprit("engine", SLOWER).id),
-        ("crash", "front", toy.culprit("front", BROKEN).id),
-        ("improvement", "front", toy.culprit("front", MENDED).id),
         # On a branch: the merge was found first, and looked into.
         ("regression", "front", toy.culprit("front", SLOWEST).id),
+        # What is over comes after what stands.
+        ("dip", "engine", toy.culprit("engine", DIP).id),
+        ("dip", "engine", toy.culprit("engine", BACK).id),
+        ("crash", "front", toy.culprit("front", BROKEN).id),
+        ("recovery", "front", toy.culprit("front", MENDED).id),
     ]
     nights = report["stages"][0]
     _check_nights(nights)

@@ -24,6 +24,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Unique in its stage, and the same in every run of a hunt: `2023-08-24`, `xla@1a2b3c4 jax@5d6e7f8`, `1.26.0`."""
     label: str  # For a person; short.
+    title: str = ""  # Of a commit: the first line of its message.
     when: datetime | None = None  # Time zone aware.
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What it is made of: repository → commit id, `image` → reference, package → version, `value` → text."""
@@ -49,6 +50,7 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     author: str = ""
     when: datetime | None = None
     link: str = ""
+    compare: str = ""  # A page with all that lies between the two points, where a forge has one.
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,7 +105,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     before: float | None
     after: float | None
     confidence: float
-    kind: str  # regression, improvement, shift, crash.
+    kind: str  # regression, improvement, shift, crash, recovery (the end of crashes or hangs).
     between: tuple[int, ...] = ()  # Points between them that are broken or missing: the change may be any of them.
 
 
@@ -180,8 +182,8 @@ class ChangeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     span: Span
     old: Point
     new: Point
-    kind: str  # regression, improvement, shift, dip, crash.
-    dip: int | None = None  # Changes with the same number are the two ends of one dip.
+    kind: str  # regression, improvement, shift, dip, crash, hang, recovery.
+    dip: int | None = None  # Changes with the same number are the two ends of one dip, or of crashes that ended.
     verdict: Verdict = Verdict()
     suspects: tuple[Suspect, ...] = ()
     zoom: str = ""  # The key of the stage that looked into it.

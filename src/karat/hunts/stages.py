@@ -96,19 +96,23 @@ def shown_in(spans: Sequence[Span], wanted: Sequence[Span]) -> bool:
 
 
 def dips(spans: Sequence[Span], points: int) -> Mapping[int, int]:
-    """Change → the number of its dip: one metric left its level, and with the next change came back to it.
+    """Change → the number of its dip: one metric left its level, and with the next change came back to it, or failed and recovered.
 
     Of so many points. A gain that lasted, and was lost again, is no dip: the loss stands.
     """
     paired: dict[int, int] = {}
-    for metric in dict.fromkeys(span.metric for span in spans):
-        numbers = [n for n, span in enumerate(spans) if span.metric == metric]
+    # Where failures begin and end is one question, where levels move another.
+    series = [(span.metric, span.kind in {"crash", "recovery"}) for span in spans]
+    for each in dict.fromkeys(series):
+        numbers = [n for n, one in enumerate(series) if one == each]
         numbers.sort(key=lambda n: spans[n].good)
         ends = [0, *(spans[n].bad for n in numbers)], [*(spans[n].good for n in numbers), points - 1]
         lengths = [last - begin + 1 for begin, last in zip(*ends, strict=True)]
         for at, (first, second) in enumerate(pairwise(numbers)):
             if spans[first].kind == "improvement" and 2 * lengths[at + 1] > min(lengths[at], lengths[at + 2]):
                 continue
+            if (spans[first].kind, spans[second].kind) == ("crash", "recovery"):
+                paired[first] = paired[second] = len(set(paired.values()))
             start, low, end = spans[first].before, spans[first].after, spans[second].after
             if first in paired or start is None or low is None or end is None or spans[second].before is None:
                 continue

@@ -13,10 +13,20 @@ from karat.changepoints.series import Outcome
 from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import ChangeRow, StageRow
-from karat.hunts.model import Attempt, ChangeReport, Culprit, Decision, HuntReport, Metric, PointReport, StageReport
+from karat.hunts.model import (
+    Attempt,
+    ChangeReport,
+    Culprit,
+    Decision,
+    HuntReport,
+    Metric,
+    PointReport,
+    Span,
+    StageReport,
+)
 from karat.hunts.report.rebuilt import never_rebuilt
 from karat.hunts.report.reproduce import reproduce_command
-from karat.hunts.report.sentences import between, flags, sure, value
+from karat.hunts.report.sentences import between, flags, sure, urgency, value
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
@@ -107,7 +117,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
             span=span,
             old=points[span.good],
             new=points[span.bad],
-            kind="dip" if dip is not None and span.kind != "crash" else span.kind,
+            kind=_kind(span, dip, reports[span.bad]),
             dip=dip,
             verdict=known_change.verdict,
             suspects=known_change.suspects,
@@ -134,6 +144,13 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
     )
 
 
+def _kind(span: Span, dip: int | None, new: PointReport) -> str:
+    """What a change is called: of failures, how they fail or that they end; of levels, that one came back."""
+    if span.kind in {"crash", "recovery"}:
+        return "hang" if span.kind == "crash" and new.outcome is Outcome.HANG else span.kind
+    return span.kind if dip is None else "dip"
+
+
 def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport) -> str:
     """One line for a shell, or the command that shows every step."""
     point, last = tried.point, tried.attempts[-1] if tried.attempts else None
@@ -152,7 +169,7 @@ def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, t
 def culprits(
     stages: Sequence[StageReport], parents: Mapping[str, str], metrics: Sequence[Metric]
 ) -> tuple[Culprit, ...]:
-    """As close as the hunt came to every change of the stages that look into no other."""
+    """As close as the hunt came to every change of the stages that look into no other; what stands comes first, doubts last."""
     tree = {stage.key: stage for stage in stages}
     known = {metric.name: metric for metric in metrics}
     numbers: dict[tuple[str, int], int] = {}
@@ -182,7 +199,7 @@ def culprits(
         up = (change.span.after or 0.0) > (change.span.before or 0.0)
         same = (culprit.metric, up, blamed[0].part, blamed[0].id) if len(blamed) == 1 else number
         found.setdefault(same, culprit)
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda culprit: urgency(culprit.change)))
 
 
 def _ends(

@@ -19,6 +19,8 @@ _KINDS = {
     "shift": ("level-shifted", Severity.WARN),
     "dip": ("dip", Severity.WARN),
     "crash": ("crash-range", Severity.FAIL),
+    "hang": ("crash-range", Severity.FAIL),
+    "recovery": ("crash-range", Severity.INFO),
 }
 
 
@@ -56,7 +58,8 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
         kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
         if kind == "level-shifted" and culprit.better == "equal":
             severity = Severity.FAIL
-        if say.doubtful(change):
+        # What does not stand any more, or could not be seen again, fails nobody's build.
+        if say.doubtful(change) or change.dip is not None:
             severity = max(severity, Severity.WARN, key=lambda one: one.rank)
         yield Finding(
             kind=kind,
@@ -71,7 +74,7 @@ def _of_hunt(report: HuntReport) -> Iterator[Finding]:
 
 def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
     # Where failures begin and stay, that is a change of its own.
-    known = {change.new.id for change in stage.changes if change.kind == "crash"}
+    known = {change.new.id for change in stage.changes if change.kind in say.FAILURES}
     for (outcome, signature), points in say.failures(stage).items():
         if outcome != Outcome.BROKEN.value and not known & {point.id for point in points}:
             said = f"{stage.title}: {outcome} at {say.listed(points, 4)}: {signature}"

@@ -33,19 +33,26 @@ def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{text(shlex.join(report.command))}</code>" if report.command else ""
     yield f'<p class="quiet">{say.measured(report)}{probe}; {text(PurePath(report.file).name)}</p>'
-    for note in (*say.rebuilds(report), *report.notes):
+    for note in (*say.at_the_top(report), *report.notes):
         yield f'<p class="note">{text(note)}</p>'
+    if report.stages:
+        yield from _charts(report.stages[0], report)
     for culprit in report.culprits:
         change = culprit.change
-        yield f'<section class="culprit {text("dip" if change.dip is not None else change.kind)}">'
+        yield f'<section class="culprit {text(change.kind)}">'
         amount = text(say.amount(change, report.units.get(culprit.metric, "")))
         yield f"<h2><b>{text(say.heading(culprit, report))}</b> {text(culprit.metric)} {amount}</h2><dl>"
-        yield _fact("since", text(say.between(change)))
+        for name, at in zip(say.sides(change.span.kind), (change.old, change.new), strict=True):
+            dated = at.when and f"{at.when:%Y-%m-%d}" not in at.label
+            when = f' <span class="quiet">{at.when:%Y-%m-%d %H:%M} UTC</span>' if dated else ""
+            yield _fact(name, f"<code>{text(at.label)}</code> {text(at.title)}{when}")
         if say.blame(change):
             yield _fact("where", text(say.blame(change)))
         if culprit.suspects:
             title = "culprit" if say.named(culprit) else count(len(culprit.suspects), "suspect")
             yield _fact(title, _list(map(_suspect, culprit.suspects)))
+        for address in say.compared(culprit.suspects):
+            yield _fact("compare", _anchor(address, "all of them together"))
         yield _fact("sure", text(say.confirmed(change)))
         if change.verdict.tried:
             yield _fact("tried", _list(map(text, change.verdict.tried)))
@@ -56,6 +63,13 @@ def _body(report: HuntReport) -> Iterator[str]:
         yield from _stage(stage, report)
 
 
+def _charts(stage: StageReport, report: HuntReport) -> Iterator[str]:
+    for metric in _metrics(stage):
+        unit = report.units.get(metric, "")
+        named = f"{metric} ({unit})" if unit and unit != metric else metric
+        yield f"<figure>{chart(stage, metric, unit)}<figcaption>{text(named)}</figcaption></figure>"
+
+
 def _fact(label: str, markup: str) -> str:
     return f"<dt>{text(label)}</dt><dd>{markup}</dd>"
 
@@ -64,10 +78,14 @@ def _list(items: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
+def _anchor(address: str, markup: str) -> str:
+    return f'<a href="{html.escape(address)}" rel="noreferrer noopener">{markup}</a>'
+
+
 def _suspect(one: Suspect) -> str:
     shown = f"<code>{text(say.short(one))}</code>"
-    if link := say.link(one):
-        shown = f'<a href="{html.escape(link)}" rel="noreferrer noopener">{shown}</a>'
+    if link := say.link(one.link):
+        shown = _anchor(link, shown)
     author = f' <span class="quiet">{text(one.author)}</span>' if one.author else ""
     return f"{text(one.part)} {shown} {text(one.title)}{author}"
 
@@ -76,11 +94,9 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
     yield f'<section class="stage"><h2>{text(stage.title)}</h2>'
     state = "" if stage.state == "done" else f"; {stage.state}"
     yield f'<p class="quiet">{text(say.tried(stage))}{text(state)}</p>'
-    for metric in _metrics(stage):
-        unit = report.units.get(metric, "")
-        named = f"{metric} ({unit})" if unit and unit != metric else metric
-        yield f"<figure>{chart(stage, metric, unit)}<figcaption>{text(named)}</figcaption></figure>"
-    for note in (say.flaky(stage), *stage.notes, stage.missed.message if stage.missed else ""):
+    if stage is not report.stages[0]:  # whose charts are at the top
+        yield from _charts(stage, report)
+    for note in (say.flaky(stage), *stage.notes, say.missed(stage, report)):
         if note:
             yield f'<p class="note">{text(note)}</p>'
     for reason, points in say.lacking(stage).items():
@@ -119,7 +135,7 @@ def _table(stage: StageReport) -> Iterator[str]:
             outcome = f'<a href="#{anchor(stage, index)}">{outcome}</a>'
         identity = one.attempts[-1].identity if one.attempts else {}
         cells = [
-            text(one.point.label) + "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags),
+            text(say.titled(one.point)) + "".join(f"<br><em>{text(flag)}</em>" for flag in one.flags),
             outcome,
             *(text(", ".join(map(say.value, one.values.get(metric, ())))) for metric in metrics),
             str(len(one.attempts) or ""),
@@ -156,10 +172,9 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
     # Where each change may lie: after its last good point, up to its first bad one.
     for change in changes:
         left, right = x(change.span.good), x(change.span.bad)
-        kind = change.kind if change.kind in {"regression", "improvement", "dip", "shift", "crash"} else "shift"
         said = html.escape(f"{change.kind}: {say.amount(change)}, {say.between(change)}")
         parts.append(
-            f'<rect class="band {kind}" x="{left}" y="{_TOP}" width="{max(2.0, right - left):.1f}"'
+            f'<rect class="band {text(change.kind)}" x="{left}" y="{_TOP}" width="{max(2.0, right - left):.1f}"'
             f' height="{_HEIGHT - _TOP - _BOTTOM}"><title>{said}</title></rect>'
         )
     for first, final, level in _levels(changes, last):
@@ -167,7 +182,7 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
         parts.append(f'<line class="level" x1="{x(first - 0.5)}" x2="{x(final + 0.5)}" y1="{at}" y2="{at}"/>')
     for index, one in enumerate(stage.points):
         if one.outcome in _MARKS:
-            said = html.escape(f"{one.point.label}: {one.outcome} {one.point.missing}".strip())
+            said = html.escape(f"{say.titled(one.point)}: {one.outcome} {one.point.missing}".strip())
             mark = (
                 f'<text class="mark {one.outcome}" x="{x(index)}" y="{_HEIGHT - _BOTTOM + 14}" text-anchor="middle">'
                 f"{_MARKS[one.outcome]}<title>{said}</title></text>"
@@ -178,7 +193,7 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
     radius = 3.2 if last < 200 else 1.6 if last < 1500 else 1.0
     for index, one in enumerate(stage.points):
         for value in one.values.get(metric, ()):
-            said = f"<title>{html.escape(f'{one.point.label}: {say.value(value)}')}</title>"
+            said = f"<title>{html.escape(f'{say.titled(one.point)}: {say.value(value)}')}</title>"
             parts.append(f'<circle class="dot" cx="{x(index)}" cy="{y(value)}" r="{radius}">{said}</circle>')
     # A few labels under the axis: first, last and some between.
     for index in sorted({round(last * i / 5) for i in range(6)} if stage.points else ()):
@@ -186,7 +201,8 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
         short = html.escape(label if len(label) <= 18 else f"{label[:17]}…")
         # At the right edge there is room on one side only.
         side, at = ("end", _WIDTH - 1) if 0 < index == last else ("middle", x(index))
-        parts.append(f'<text class="axis" x="{at}" y="{_HEIGHT - 12}" text-anchor="{side}">{short}</text>')
+        inner = " between" if 0 < index < last else ""
+        parts.append(f'<text class="axis{inner}" x="{at}" y="{_HEIGHT - 12}" text-anchor="{side}">{short}</text>')
     return "\n".join([*parts, "</svg>"])
 
 

@@ -54,7 +54,7 @@ class Listener:
 
 
 RUNNING, UNKNOWN = "running", "unknown"
-LEVEL_OF = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
+LEVEL_OF = {"regression": "worse", "crash": "worse", "improvement": "better", "recovery": "better", "shift": "moved"}
 
 
 class HuntProgress(Listener):

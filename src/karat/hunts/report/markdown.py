@@ -20,7 +20,7 @@ _SUSPECTS = 20
 
 
 def render(report: HuntReport) -> str:
-    parts = [f"# {prose(say.conclusion(report))}", *map(prose, say.rebuilds(report))]
+    parts = [f"# {prose(say.conclusion(report))}", *map(prose, say.at_the_top(report))]
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
     if not report.culprits:
@@ -37,8 +37,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     unit = report.units.get(culprit.metric, "")
     name = say.heading(culprit, report).capitalize()
     yield f"## {name}: {prose(culprit.metric)} {prose(say.amount(change, unit))}"
-    old, new = change.old.when, change.new.when
-    dates = f" ({old:%Y-%m-%d %H:%M} … {new:%Y-%m-%d %H:%M} UTC)" if old and new else ""
+    dates = f" ({dates})" if (dates := say.dates(change)) else ""
     facts = [
         f"- **Since**: {say.between(change, code)}{dates}",
         f"- **By how much**: {prose(say.amount(change, unit))}",
@@ -52,6 +51,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
         lines = [_suspect(one) for one in suspects[:_SUSPECTS]]
         if len(suspects) > _SUSPECTS:
             lines.append(f"- … and {len(suspects) - _SUSPECTS:,} more")
+        lines += [f"- [all of them together]({address})" for address in say.compared(suspects)]
         yield f"{'The culprit:' if say.named(culprit) else several}\n\n" + "\n".join(lines)
     if change.verdict.tried:
         yield "Tried to find out:\n\n" + "\n".join(f"- {prose(line)}" for line in change.verdict.tried)
@@ -62,7 +62,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
 
 
 def _suspect(one: Suspect) -> str:
-    name, link = code(say.short(one)), say.link(one)
+    name, link = code(say.short(one)), say.link(one.link)
     shown = f"[{name}]({link})" if link else name
     words = [f"- {prose(one.part)} {shown}", prose(one.title)]
     if one.author:
@@ -78,7 +78,8 @@ def _tables(stage: StageReport, culprit: Culprit) -> Iterator[str]:
             continue
         why = one.point.missing or (one.attempts[-1].signature if one.attempts else "")
         outcome = f"{one.outcome}: {code(why)}" if why and one.outcome is not Outcome.OK else one.outcome
-        rows.append((code(one.point.label), outcome, ", ".join(map(say.value, one.values.get(culprit.metric, ())))))
+        label = f"{code(one.point.label)} {prose(one.point.title)}".strip()
+        rows.append((label, outcome, ", ".join(map(say.value, one.values.get(culprit.metric, ())))))
     if rows:
         yield table(("point", "outcome", prose(culprit.metric)), rows)
     # Of several attempts the last counts.
@@ -96,9 +97,10 @@ def _tables(stage: StageReport, culprit: Culprit) -> Iterator[str]:
 def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
     """What is left to say of all stages: a title, and its lines."""
     stages = report.stages
-    lines = [f"- {prose(stage.title)}: {prose(stage.missed.message)}" for stage in stages if stage.missed]
+    lines = []
     for stage in stages:
-        lines += [f"- {prose(stage.title)}: {prose(note)}" for note in (say.flaky(stage), *stage.notes) if note]
+        notes = (say.missed(stage, report), say.flaky(stage), *stage.notes)
+        lines += [f"- {prose(stage.title)}: {prose(note)}" for note in notes if note]
     yield "To know", [*lines, *(f"- {prose(note)}" for note in report.notes)]
     blocks = []
     for stage in stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, log10
 from statistics import fmean
@@ -25,6 +26,7 @@ from karat.report.words import count, few
 
 _MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
 UNTRIED = "˙"
+FAILURES = ("crash", "hang")
 
 
 def value(number: float | None) -> str:
@@ -55,7 +57,7 @@ def amount(change: ChangeReport, unit: str = "") -> str:
     """`577.4 → 536.7 MLUPS (−7.0%)`; of failures (crashes, hangs), that they begin or end."""
     span = change.span
     if span.kind == "crash" or span.after is None:
-        return "works → fails"
+        return "works → hangs" if change.kind == "hang" else "works → fails"
     if span.before is None or span.metric == CRASH:
         return "fails → works again"
     return levels(span.before, span.after, unit)
@@ -77,8 +79,8 @@ def sure(confidence: float) -> str:
 def heading(culprit: Culprit, report: HuntReport) -> str:
     """What kind of change it is; of a dip, which of its two ends."""
     change = culprit.change
-    if change.dip is None:
-        return change.kind
+    if change.kind != "dip":
+        return f"{change.kind} (ended later)" if change.dip is not None and change.kind in FAILURES else change.kind
     first = next(c for c in report.culprits if c.change.dip == change.dip)
     return f"dip ({'there' if first is culprit else 'and back'})"
 
@@ -88,10 +90,18 @@ def flaky(stage: StageReport) -> str:
     return f"flaky: about {stage.flake_rate:.0%} of the runs fail at random" if stage.flake_rate else ""
 
 
+def sides(kind: str) -> tuple[str, str]:
+    """`last good`, `first bad`: what the two points around a change of that kind are called."""
+    before, after = {**dict.fromkeys(("improvement", "recovery"), ("bad", "good")), "shift": ("old", "new")}.get(
+        kind, ("good", "bad")
+    )
+    return f"last {before}", f"first {after}"
+
+
 def ends(kind: str, old: str, new: str) -> str:
-    """`last good 2023-08-24, first bad 2023-08-26`: the two points around a change of that kind."""
-    before, after = {"improvement": ("bad", "good"), "shift": ("old", "new")}.get(kind, ("good", "bad"))
-    return f"last {before} {old}, first {after} {new}"
+    """`last good 2023-08-24, first bad 2023-08-26`."""
+    last, first = sides(kind)
+    return f"{last} {old}, {first} {new}"
 
 
 def between(change: ChangeReport, shown: Callable[[str], str] = str) -> str:
@@ -101,14 +111,33 @@ def between(change: ChangeReport, shown: Callable[[str], str] = str) -> str:
     return f"{ends(change.span.kind, shown(change.old.label), shown(change.new.label))}{note}"
 
 
+def dates(change: ChangeReport) -> str:
+    """When the two points around a change were; nothing where their names say so, or nobody knows."""
+    old, new = change.old, change.new
+    if not old.when or not new.when or f"{new.when:%Y-%m-%d}" in new.label:
+        return ""
+    return f"{old.when:%Y-%m-%d %H:%M} … {new.when:%Y-%m-%d %H:%M} UTC"
+
+
+def titled(point: Point) -> str:
+    """`9381acb38e4f Fuse more convolutions`: a point's label, and what its commit says."""
+    return f"{point.label} {point.title}".strip()
+
+
+def compared(suspects: Sequence[Suspect]) -> list[str]:
+    """Pages that show all suspects of a repository together, where they are several."""
+    pages = Counter(link(one.compare) for one in suspects)
+    return [page for page, number in pages.items() if page and number > 1]
+
+
 def short(one: Suspect) -> str:
     """A suspect's id; of a commit its beginning."""
     return one.id[:12] if len(one.id) == 40 else one.id
 
 
-def link(one: Suspect) -> str:
-    """Where a suspect can be seen; nothing where that is no plain address, which might end its markup."""
-    return one.link if re.fullmatch(r"https?://[^\s()<>\[\]`|\"'\\]+", one.link) else ""
+def link(address: str) -> str:
+    """Where something can be seen; nothing where that is no plain address, which might end its markup."""
+    return address if re.fullmatch(r"https?://[^\s()<>\[\]`|\"'\\]+", address) else ""
 
 
 def suspect(one: Suspect) -> str:
@@ -126,7 +155,7 @@ def headline(culprit: Culprit, unit: str = "") -> str:
     """The one line that says it: what, by how much, since when, who."""
     change = culprit.change
     what = amount(change, unit)
-    first = f"{change.kind} of {culprit.metric}" if culprit.metric != "crash" else "crash"
+    first = f"{change.kind} of {culprit.metric}" if culprit.metric != CRASH else change.kind
     who = f": one of {len(culprit.suspects)} suspects" if culprit.suspects else ""
     if len(culprit.suspects) == 1:
         who = f": {suspect(culprit.suspects[0])}"
@@ -138,6 +167,13 @@ def doubtful(change: ChangeReport) -> bool:
     verdict = change.verdict
     against = _again(change) and 0 < verdict.confidence < 0.5
     return verdict.confirmed is False or (verdict.confirmed is None and against)
+
+
+def urgency(change: ChangeReport) -> int:
+    """Where it stands in a report: what got worse and stays so, then what is over or better, then what could not be confirmed."""
+    if change.dip is None and change.verdict.confirmed is not True and _again(change):
+        return 2
+    return 0 if change.dip is None and change.kind in {"regression", *FAILURES} else 1
 
 
 def _again(change: ChangeReport) -> bool:
@@ -273,6 +309,19 @@ def rebuilds(report: HuntReport) -> list[str]:
     ]
 
 
+def at_the_top(report: HuntReport) -> list[str]:
+    """What a reader must know before the answers: what was never rebuilt, and what the first stage did not look for."""
+    first = [stage.missed.message for stage in report.stages if not missed(stage, report) and stage.missed]
+    return [*rebuilds(report), *(f"Not looked for everywhere: {said}" for said in first)]
+
+
+def missed(stage: StageReport, report: HuntReport) -> str:
+    """What a stage may have missed; nothing where that is said at the top already."""
+    if stage.missed is None or (stage is report.stages[0] and report.state == "done" and stage.missed.runs_to_rule_out):
+        return ""
+    return stage.missed.message
+
+
 def conclusion(report: HuntReport) -> str:
     """The first line: what a person wants to know before anything else."""
     state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
@@ -288,10 +337,14 @@ def conclusion(report: HuntReport) -> str:
         return f"{name} nothing could be compared"
     if not report.culprits:
         return f"{name} no change found{state}"
-    dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
-    kinds = [c.change.kind for c in report.culprits if c.change.dip is None]
-    counted = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} | ({"dip": dips} if dips else {})
-    words = [f"{n} {kind}{'' if n == 1 else 'es' if kind == 'crash' else 's'}" for kind, n in counted.items()]
+    kinds = [c.change.kind for c in report.culprits]
+    ends = {c.change.dip for c in report.culprits if c.change.kind == "dip"}
+    counted = {
+        kind: len(ends) if kind == "dip" else kinds.count(kind)
+        for kind in sorted(dict.fromkeys(kinds), key="dip".__eq__)
+    }
+    plural = {"crash": "crashes", "recovery": "recoveries"}
+    words = [f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for kind, n in counted.items()]
     return f"{name} {', '.join(words)}{state}"
 
 

@@ -23,7 +23,11 @@ from karat.report.terminal import Line
 from karat.report.words import count
 from karat.system.command import Command, quoted
 
-_STYLES = {"regression": "bold red", "crash": "bold red", "improvement": "green", "dip": "yellow", "shift": "yellow"}
+_STYLES = {
+    **dict.fromkeys(("regression", "crash", "hang"), "bold red"),
+    **dict.fromkeys(("improvement", "recovery"), "green"),
+    **dict.fromkeys(("dip", "shift"), "yellow"),
+}
 _SUSPECTS = 8
 _POINTS = 6
 _PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
@@ -34,13 +38,15 @@ _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "
 
 def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
     yield ((say.conclusion(report), "bold"),)
-    yield from (((said, "bold red"),) for said in say.rebuilds(report))
+    yield from (((said, "yellow"),) for said in say.at_the_top(report))
     for culprit in report.culprits:
         yield ()
         change = culprit.change
         moved = say.amount(change, report.units.get(culprit.metric, ""))
         yield (say.heading(culprit, report), _STYLES.get(change.kind, "")), (f"  {culprit.metric}  {moved}", "")
         yield _fact("when", say.between(change), 8)
+        if dates := say.dates(change):
+            yield _fact("", dates, 8)
         if say.blame(change):
             yield _fact("where", say.blame(change), 8)
         for one in culprit.suspects[:_SUSPECTS]:
@@ -49,6 +55,7 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
                 yield _fact("", one.link, 8)
         if len(culprit.suspects) > _SUSPECTS:
             yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more", 8)
+        yield from (_fact("compare", address, 8) for address in say.compared(culprit.suspects))
         yield _fact("sure", say.confirmed(change), 8)
         if change.reproduce:
             # Further lines of a quoted word are not set in: the blanks would be part of it.
@@ -58,6 +65,8 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
     for stage in report.stages:
         yield ()
         yield from _stage(stage, width or 100)
+        if missed := say.missed(stage, report):
+            yield ((f"  {missed}", "dim"),)
     for note in report.notes:
         yield ()
         yield ((note, "yellow"),)
@@ -85,8 +94,6 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     for note in (*odd, say.flaky(stage), *stage.notes):
         if note:
             yield ((f"  {note}", "yellow"),)
-    if stage.missed is not None:
-        yield ((f"  {stage.missed.message}", "dim"),)
 
 
 class RunNow(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,9 +75,11 @@ def span_of(
     (good, bad), (before, after) = ends, levels
     between = tuple(sorted(at for at in dead if good < at < bad))
     if before is None or after is None:
-        kind = "crash" if after is None else "improvement"
+        kind = "crash" if after is None else "recovery"
+    elif metric.name == CRASH:
+        kind = "recovery" if after <= before else "crash"
     elif metric.binary:
-        kind = "improvement" if after <= before else "crash" if metric.name == CRASH else "regression"
+        kind = "improvement" if after <= before else "regression"
     elif metric.better in {"higher", "lower"}:
         kind = "regression" if (after - before < 0) == (metric.better == "higher") else "improvement"
     else:

@@ -153,9 +153,13 @@ def _commit_points(
     first = min(latest, moves[0][1].time) if moves else latest
     commits = dict(start)
     found = [repositories.point(commits, label(commits), first)]
+    titles = {n: repositories.mirrors[n].titles([start[n], *(c.id for c in line)]) for n, line in lines.items()}
+    if len(start) == 1:
+        found = [msgspec.structs.replace(found[0], title=titles[n].get(c, "")) for n, c in start.items()]
     for name, commit in moves:
         commits = {**commits, name: commit.id}
-        found.append(repositories.point(commits, label({name: commit.id}), commit.time))
+        made = repositories.point(commits, label({name: commit.id}), commit.time)
+        found.append(msgspec.structs.replace(made, title=titles[name].get(commit.id, "")))
     return found
 
 

@@ -119,19 +119,19 @@ def from_timestamp(seconds: float) -> datetime:
 
 
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z0-9-]+):(?!//)(?P<path>\S+)")
-# Which part of a host's name tells what it runs → the way to a commit from the repository's page.
+# Which part of a host's name tells what it runs → the ways to a commit, and to all between two, from the repository's page.
 _FORGES = (
-    (r"github|codeberg|gitea|forgejo", "/commit/"),
-    (r"gitlab", "/-/commit/"),
-    (r"bitbucket\.org", "/commits/"),
-    (r"googlesource\.com", "/+/"),
+    (r"github|codeberg|gitea|forgejo", "/commit/{new}", "/compare/{old}...{new}"),
+    (r"gitlab", "/-/commit/{new}", "/-/compare/{old}...{new}"),
+    (r"bitbucket\.org", "/commits/{new}", "/branches/compare/{new}..{old}"),
+    (r"googlesource\.com", "/+/{new}", "/+log/{old}..{new}"),
 )
 
 
-def commit_link(url: str, commit: str, template: str = "") -> str:
-    """The page of a commit; empty where nobody knows it. `template` wins: `https://…/{commit}`."""
+def commit_link(url: str, commit: str, template: str = "", *, since: str = "") -> str:
+    """The page of a commit, or of all `since` another; empty where nobody knows it. `template` wins: `https://…/{commit}`."""
     if template:
-        return template.replace("{commit}", commit)
+        return "" if since else template.replace("{commit}", commit)
     # Without user, password and port: what is private to the clone stays out of reports.
     if scp := _SCP.fullmatch(url):
         host, path = scp["host"].lower(), scp["path"]
@@ -144,8 +144,8 @@ def commit_link(url: str, commit: str, template: str = "") -> str:
         if parts.scheme not in {"http", "https", "ssh", "git", "git+ssh"}:
             return ""
     path = path.strip("/").removesuffix(".git").strip("/")
-    way = next((way for words, way in _FORGES if re.search(words, host)), "")
-    return f"https://{host}/{quote(path)}{way}{commit}" if way and path else ""
+    way = next((ways[bool(since)] for words, *ways in _FORGES if re.search(words, host)), "")
+    return f"https://{host}/{quote(path)}{way.format(old=since, new=commit)}" if way and path else ""
 
 
 # A password, or what forges take for one in a user's place or behind the path.
@@ -227,6 +227,13 @@ class Mirror:
         flags = ("--timestamp", "--topo-order", "--reverse")
         out = git.local(self.path, "rev-list", *flags, *words, "--")
         return parse_commits(out.decode().splitlines())
+
+    def titles(self, commits: Iterable[str]) -> dict[str, str]:
+        """Commit → the first line of its message."""
+        words = ("log", "--no-walk=unsorted", "--format=%H %s", "--stdin")
+        out = git.local(self.path, *words, given="".join(f"{commit}\n" for commit in commits).encode())
+        lines = (line.partition(" ") for line in out.decode("utf-8", "replace").split("\n"))
+        return {commit: printable(title) for commit, _, title in lines if commit}
 
     def parents(self, commit: str) -> list[str]:
         """First parent first; none of a root commit."""
@@ -335,6 +342,7 @@ class Mirror:
                 author=printable(author),
                 when=from_timestamp(int(time or 0)),
                 link=commit_link(page, commit, self.settings.link),
+                compare=commit_link(page, new, self.settings.link, since=old),
             )
 
     def _resolve(self, revision: str) -> str | None:
