@@ -3,7 +3,8 @@
 Levels: a hidden Markov model. The level stays or jumps anywhere between two tested points, the likelier the more points lie
 between. So every run on a level speaks for the whole level: a single run at a new place is evidence of "same" as good as
 a second one at an old place. A number may be an outlier, so that one alone proves little. The spread is learned from the
-residuals, with a weak prior that comes from `smallest`.
+residuals, with a weak prior that comes from `smallest`. Builds of one level may differ among themselves, however often each
+is run: every share of the spread that may be theirs is tried, and weighs as much as it explains.
 
 Flakes: the same with two states, good and bad. How often a good point fails and a bad one passes is not known beforehand:
 every pair of a list of rates is tried, and weighs as much as it explains.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.hunts.model import Metric, Observed
+from karat.hunts.search.noise import Circumstances, Surroundings, extraneous
 from karat.hunts.search.observations import Values, samples
 
 Array = NDArray[np.float64]
@@ -32,6 +35,8 @@ COUNTS = 0.7
 PRIOR_WEIGHT = 3.0
 PRIOR_SPREAD = 0.25
 """The spread is expected to be this share of the smallest change that is wanted, as if from so many runs."""
+SHARES = ((0.0, 0.5), (0.25, 0.15), (0.5, 0.15), (0.75, 0.1), (0.97, 0.1))
+"""Of the variance: how much is from build to build rather than from run to run, and how much that is believed beforehand."""
 _BINS = 2.0
 _RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
 _WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
@@ -44,7 +49,8 @@ class _Fit(NamedTuple):
     off: Array  # Each number's distance from its point's level.
     squares: float
     freedom: float
-    sigma: float
+    sigma: float  # Of one run of one build: what runs and builds do together.
+    share: float  # Of its square: what is the build's, and the same in all its runs.
     evidence: float  # Logarithm of how well this spread explains everything.
 
 
@@ -59,13 +65,42 @@ class ChangeMap(NamedTuple):
     """Runs that both neighbours of a change need: one where there is next to no spread, or flakes are reckoned with."""
     odd: tuple[int, ...] = ()
     """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
+    repeats: int = 10
+    """So often a point is run at most: where builds differ, more runs of one say nothing more of its level."""
+    builds: float = 0.0  # Of the spread: standard deviation from build to build, relative.
+    worker: float = 0.0
+    time: float = 0.0  # Standard deviations from worker to worker and over time, which were taken out.
     flakes: float | None = None  # Of a binary metric: how often a good point fails; 0 where none was seen to.
 
 
-def level_map(values: Values, count: int, *, smallest: float) -> ChangeMap:
+def level_map(values: Values, count: int, *, smallest: float, under: Circumstances | None = None) -> ChangeMap:
+    """The changes of a metric that has levels; `under`: when and where each number was measured."""
     positions = tuple(sorted(values))
     hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25))
-    return solve([values[position] for position in positions], hazards, positions, smallest, None)
+    flat = to_scale([value for position in positions for value in values[position]])
+    owner = np.repeat(np.arange(len(positions)), [len(values[position]) for position in positions])
+    met = [each for position in positions for each in (under or {}).get(position, ())]
+    builds = [each.build for each in met] if len(met) == len(flat) else []
+    found = solve(Lots.of(flat, owner, builds), hazards, positions, smallest)
+    # What has no spread has nothing to be explained.
+    around = Surroundings.of(owner, met) if builds and found.needed > 1 else None
+    if around is None:
+        return found
+    off = np.zeros_like(flat)
+    for _ in range(3):
+        # Levels, as far as is known; a number far off counts as one that is just off.
+        level = np.concatenate([[0], np.cumsum(found.chance > 0.5)])[owner]
+        clean, limit = flat - off, 4 * found.spread
+        middles = np.array([np.median(clean[level == k]) for k in range(level[-1] + 1)])[level]
+        extra = extraneous(off + middles + np.clip(clean - middles, -limit, limit), level, around, found.spread)
+        if not extra.off.any() and not off.any():
+            break
+        off, before = extra.off, found
+        found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest)
+        found = found._replace(worker=extra.worker, time=extra.time)
+        if np.array_equal(found.chance > 0.5, before.chance > 0.5):
+            break
+    return found
 
 
 def _hazards(positions: Sequence[int], each: float) -> Array:
@@ -74,59 +109,105 @@ def _hazards(positions: Sequence[int], each: float) -> Array:
 
 
 def solve(
-    numbers: Sequence[Sequence[float]],
-    hazards: Array,
-    positions: tuple[int, ...],
-    smallest: float,
-    spread: float | None,
+    data: Lots, hazards: Array, positions: tuple[int, ...], smallest: float, known: tuple[float, float] | None = None
 ) -> ChangeMap:
-    """The model, with the spread that fits best."""
-    # All numbers with their points; logarithms where all are positive, so that differences are relative.
-    flat = np.array([value for at in numbers for value in at], dtype=np.float64)
-    owner = np.repeat(np.arange(len(numbers)), [len(at) for at in numbers])
-    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
-    flat = np.log(flat) if np.all(flat > 0) else flat / scale
+    """The model, with the spread that fits best. `known`: the spread, and that from build to build within it."""
+    flat, owner = data.flat, data.owner
     least = COUNTS * math.log1p(smallest)
     floor = max(0.125 * smallest, 1e-12)
     weight = PRIOR_WEIGHT if smallest else 0.0
-    apart = np.diff(flat)[np.diff(owner) == 0]  # runs of one and the same point
+    apart = np.diff(flat)[np.diff(data.lot) == 0]  # runs of one and the same build
 
-    def settle(sigma: float) -> _Fit:
+    def settle(sigma: float, share: float) -> _Fit:
         """The spread that agrees with the residuals it leaves, from a first guess on."""
         sigma = max(sigma, floor)
-        fit = _pass(flat, owner, hazards, sigma, least)
+        fit = _pass(data, hazards, sigma, share, least)
         for _ in range(4):
             squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
             better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
             if abs(better - sigma) <= 0.1 * sigma:
                 break
             sigma = better
-            fit = _pass(flat, owner, hazards, sigma, least)
+            fit = _pass(data, hazards, sigma, share, least)
         return fit
 
-    if spread is not None:
-        fit = _pass(flat, owner, hazards, max(spread, floor), least)
+    if known is not None:
+        sigma = max(known[0], floor)
+        fit = _pass(data, hazards, sigma, min(known[1] / sigma, 0.98) ** 2, least)
+        chance = fit.chance
     else:
-        fit = settle(_first_spread(flat, np.abs(apart)))
+        fit = settle(_first_spread(flat, np.abs(apart)), 0.0)
         # From points that were run several times, outliers and all; 0: too few of them.
         within = math.sqrt(float((apart * apart).mean()) / 2) if len(apart) >= 2 else 0.0
         if within > 3 * fit.sigma:
             # Runs of one and the same point disagree: two modes, perhaps, that are no two levels.
-            wider = settle(within)
+            wider = settle(within, 0.0)
             again = np.bincount(owner)[owner] > 1
             strays = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
             unexplained = strays >= 3 and strays > 0.08 * len(owner)
             fit = wider if unexplained or wider.evidence > fit.evidence else fit
-    sure = spread is not None or fit.freedom >= 6
+        fits = [fit, *(settle(fit.sigma, share) for share, _ in SHARES[1:] if len(apart))]
+        logs = np.array([each.evidence + math.log(SHARES[k][1]) for k, each in enumerate(fits)])
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        chance = np.array([each.chance for each in fits]).T @ weights
+        fit = fits[int(np.argmax(weights))]
+    sure = known is not None or fit.freedom >= 6
     runs = np.bincount(owner)
     means = np.bincount(owner, fit.off) / runs
     # Two spreads off its level, and a single number is odd: one in twenty is, by chance.
-    odd = (np.abs(means) > np.maximum(2.0 * fit.sigma / np.sqrt(runs), least)) & (runs <= 3)
+    error = fit.sigma * np.sqrt(fit.share + (1 - fit.share) / runs)
+    odd = (np.abs(means) > np.maximum(2.0 * error, least)) & (runs <= 3)
     # More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again.
     disagree = int((np.abs(apart) > max(4 * fit.sigma, least)).sum()) >= 2
     exact = sure and fit.sigma <= 2 * floor
     needed = 4 if disagree else 1 if exact else 2
-    return ChangeMap(positions, fit.chance, fit.sigma, sure, needed, _where(positions, odd))
+    # Beyond that, the mean of a build's runs is off its level by what the build is.
+    enough = min(max(math.ceil(4 * (1 / fit.share - 1)), needed), 10) if fit.share else 10
+    spread, off = fit.sigma, _where(positions, odd)
+    return ChangeMap(positions, chance, spread, sure, needed, off, enough, spread * math.sqrt(fit.share))
+
+
+def to_scale(values: Sequence[float]) -> Array:
+    """Logarithms where all are positive, so that differences are relative."""
+    flat = np.array(values, dtype=np.float64)
+    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
+    return np.log(flat) if np.all(flat > 0) else flat / scale
+
+
+class Lots(NamedTuple):
+    """Numbers by the builds they are of, and every way in which a few numbers of a build may be outliers."""
+
+    flat: Array
+    owner: NDArray[np.intp]  # The point of each number.
+    lot: NDArray[np.intp]  # The build of each number.
+    points: NDArray[np.intp]  # Where each point's lots begin.
+    starts: NDArray[np.intp]  # Where each lot's ways begin.
+    inside: Array  # Of each way: how many numbers are no outliers, …
+    outside: Array  # … how many are, …
+    mean: Array
+    squares: Array  # … and the mean of the former, and their squares about it.
+
+    @classmethod
+    def of(cls, flat: Array, owner: NDArray[np.intp], builds: Sequence[str] = ()) -> Lots:
+        keys = list(zip(owner.tolist(), builds or [""] * len(owner), strict=True))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        flat, lot = flat[order], np.zeros(len(owner), dtype=np.intp)
+        lot[1:] = np.cumsum([keys[a] != keys[b] for a, b in pairwise(order)])
+        first = np.flatnonzero(np.diff(lot, prepend=-1))
+        ways: list[tuple[float, float, float, float]] = []
+        starts = []
+        for numbers in np.split(flat, first[1:]):
+            starts.append(len(ways))
+            # Up to two are outliers, or all of them; of a few, any.
+            size = len(numbers)
+            for left in (size, size - 1, size - 2, 0) if size > 4 else range(size, -1, -1):
+                for kept in combinations(numbers.tolist(), left):
+                    mean = sum(kept) / max(left, 1)
+                    ways.append((left, size - left, mean, sum((x - mean) ** 2 for x in kept)))
+        inside, outside, mean, squares = np.array(ways).T
+        points = np.flatnonzero(np.diff(owner[first], prepend=-1))
+        return cls(flat, owner, lot, points, np.array(starts), inside, outside, mean, squares)
 
 
 def _where(positions: Sequence[int], flags: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -143,26 +224,34 @@ def _first_spread(flat: Array, within: Array) -> float:
     return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
 
 
-def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
+def _pass(data: Lots, hazards: Array, total: float, share: float, least: float) -> _Fit:
     """Forward and backward once."""
+    flat = data.flat
     base = float(np.min(flat))
     while True:
         # Levels to choose from: half a spread apart, and only where there are numbers.
-        bins = np.unique(np.rint((flat - base) / (sigma / _BINS)))
-        levels = base + sigma / _BINS * np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
+        bins = np.unique(np.rint((flat - base) / (total / _BINS)))
+        levels = base + total / _BINS * np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
         if len(levels) <= 4000:
             break
         # Thousands of numbers that all differ by far more than their spread are no levels.
-        sigma *= 2
+        total *= 2
+    sigma, built = total * math.sqrt(1 - share), total * total * share
     # How likely a point's numbers are at each level, scaled to 1 at the best one.
-    apart = (flat[:, None] - levels[None, :]) / sigma
-    outlier = OUTLIERS / max(float(np.ptp(flat)) / sigma, 20.0)
-    each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * apart * apart) + outlier)
-    total = np.add.reduceat(each, np.flatnonzero(np.diff(owner, prepend=-1)), axis=0)
-    best = total.max(axis=1, keepdims=True)
-    emission, scaled = np.exp(total - best), float(best.sum()) - len(flat) * math.log(sigma)
+    outlier = OUTLIERS / max(float(np.ptp(flat)) / total, 20.0) * sigma / total
+    own = sigma * sigma / np.maximum(data.inside, 1)
+    weight = data.inside * math.log((1 - OUTLIERS) / math.sqrt(2 * math.pi)) + data.outside * math.log(outlier)
+    weight += 0.5 * np.log(own / (own + built)) * (data.inside > 0) - 0.5 * data.squares / sigma**2
+    narrow = np.where(data.inside > 0, 0.5 / (own + built), 0.0)
+    ways = weight[:, None] - narrow[:, None] * (data.mean[:, None] - levels[None, :]) ** 2
+    top = np.maximum.reduceat(ways, data.starts, axis=0)
+    counts = np.diff(data.starts, append=len(ways))
+    each = np.log(np.add.reduceat(np.exp(ways - np.repeat(top, counts, axis=0)), data.starts, axis=0)) + top
+    likely = np.add.reduceat(each, data.points, axis=0)
+    best = likely.max(axis=1, keepdims=True)
+    emission, scaled = np.exp(likely - best), float(best.sum()) - len(flat) * math.log(sigma)
     # A jump may go anywhere: 20 spreads wide at least, and a fifth of the level, but no wider than 500 spreads.
-    prior = 1.0 / max(len(levels), _BINS * max(20.0, min(0.2 / sigma, 500.0)))
+    prior = 1.0 / max(len(levels), _BINS * max(20.0, min(0.2 / total, 500.0)))
     forward, ahead, post, evidence = _smoothed(emission, hazards, prior)
     # Between each two neighbours: the probability of a jump of at least `least`, and of any jump. One to the very same level
     # is none, however small `least` is.
@@ -174,12 +263,16 @@ def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, le
     sums = np.concatenate([np.zeros((len(after), 1)), np.cumsum(after, axis=1)], axis=1)
     far = step * np.maximum((before * (1.0 - (sums[:, high] - sums[:, low]))).sum(axis=1), 0.0)
     chance, moved = np.minimum(far / either, 1.0), np.minimum(step / either, 1.0)
-    off = flat - (post @ levels)[owner]
-    density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
-    inlier = density / (density + outlier)
+    off = flat - (post @ levels)[data.owner]
+    density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / total) ** 2)
+    inlier = density / (density + outlier * total / sigma)
     freedom = float(inlier.sum() - 1.0 - moved.sum())
-    squares = float((inlier * off * off).sum())
-    return _Fit(chance, off, squares, max(freedom, 0.0), sigma, scaled + evidence)
+    # About each build's own mean, and that mean about the level, each by what it is expected to be.
+    runs = np.maximum(np.bincount(data.lot, inlier), 1e-9)
+    mean = np.bincount(data.lot, inlier * off) / runs
+    inner = float((inlier * (off - mean[data.lot]) ** 2).sum()) / (1 - share)
+    squares = inner + float((runs * mean * mean / (1 - share + runs * share)).sum())
+    return _Fit(chance, off, squares, max(freedom, 0.0), total, share, scaled + evidence)
 
 
 def _smoothed(emission: Array, hazards: Array, prior: float) -> tuple[Array, Array, Array, float]:
@@ -242,7 +335,7 @@ def flake_map(values: Values, count: int, *, hazard: float | None = None) -> Cha
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
     rate = seen_rate(float(bad @ (1 - state)), float(share @ fails))
-    return ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), rate)
+    return ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), flakes=rate)
 
 
 def seen_rate(flakes: float, rate: float) -> float:
@@ -302,18 +395,19 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     probability: float  # Of a difference worth finding.
 
 
-def judge(
+def judge(  # noqa: PLR0913 - all but three have defaults
     old: Observed,
     new: Observed,
     metric: Metric,
     *,
     spread: float | None = None,
+    builds: float = 0.0,
     smallest: float = 0.01,
     confidence: float = 0.99,
 ) -> PairJudgement:
     """Whether two points differ by at least `smallest` (relative). `spread`: standard deviation of one run, relative.
 
-    A point without a value decides nothing.
+    `builds`: the part of it that is from build to build. A point without a value decides nothing.
     """
     before, after = samples(metric, old), samples(metric, new)
     if not before or not after:
@@ -322,13 +416,15 @@ def judge(
         probability = float(flake_map({0: before, 1: after}, 2, hazard=0.5).chance[0])
     else:
         least = 0.0 if metric.better == "equal" else smallest
-        probability = differ(before, after, smallest=least, spread=spread)
+        probability = differ(before, after, smallest=least, spread=spread, builds=builds)
     if probability >= confidence:
         return PairJudgement(verdict="differ", probability=probability)
     return PairJudgement(verdict="same" if probability <= 1 - confidence else "unsure", probability=probability)
 
 
-def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
+def differ(
+    before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None, builds: float = 0.0
+) -> float:
     """The probability that two levels differ by at least `smallest`."""
     if spread is None:
         # From the runs of each point by itself, and a weak prior.
@@ -339,4 +435,6 @@ def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, 
             squares += sum((x - fmean(logs)) ** 2 for x in logs)
             freedom += len(logs) - 1
         spread = math.sqrt(squares / freedom)
-    return float(solve([before, after], np.array([0.5]), (0, 1), smallest, spread).chance[0])
+    owner = np.repeat([0, 1], [len(before), len(after)])
+    data = Lots.of(to_scale([*before, *after]), owner)
+    return float(solve(data, np.array([0.5]), (0, 1), smallest, (spread, builds)).chance[0])

@@ -10,6 +10,7 @@ import msgspec
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import CRASH, Attempt, Metric, Observed, Seen
+from karat.hunts.search.noise import Circumstance, Circumstances
 
 
 def observed_in(attempts: Iterable[Attempt]) -> Observed:
@@ -24,6 +25,8 @@ def observed_in(attempts: Iterable[Attempt]) -> Observed:
         values=values,
         outcomes=tuple(attempt.outcome for attempt in listed),
         signatures=tuple(attempt.signature for attempt in listed),
+        started=tuple(attempt.started for attempt in listed),
+        where=tuple(attempt.where for attempt in listed),
     )
 
 
@@ -37,6 +40,8 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
     values: Mapping[int, tuple[float, ...]]
     """One number per attempt, in order of the points; of a binary metric 0 (good) or 1 (bad), one per sample."""
+    under: Circumstances
+    """When and where each number was measured; without points of which that is not known."""
     dead: frozenset[int]  # Points that were run and give no value; they are not run again.
     again: frozenset[int]  # Points that failed so far, and may not fail the next time.
     failed: frozenset[int]  # Those of the dead that crashed or hung, rather than being broken.
@@ -44,12 +49,16 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_metric(metric: Metric, seen: Seen) -> Readings:
     values: dict[int, tuple[float, ...]] = {}
+    under: dict[int, list[Circumstance]] = {}
     dead, again, failed = set[int](), set[int](), set[int]()
     for index in sorted(seen):
         at = seen[index]
         numbers = samples(metric, at)
         if numbers:
             values[index] = numbers
+            fine = [k for k, outcome in enumerate(at.outcomes) if outcome is Outcome.OK]
+            if len(fine) == len(numbers) and len(at.started) == len(at.where) == len(at.outcomes):
+                under[index] = [Circumstance(at.started[k], at.where[k]) for k in fine]
         elif at.outcomes:
             failures = [outcome for outcome in at.outcomes if outcome in _FAILED]
             # A hang costs its whole time limit, and is seldom a flake.
@@ -60,7 +69,8 @@ def read_metric(metric: Metric, seen: Seen) -> Readings:
             dead.add(index)
             if weight >= TRIES:
                 failed.add(index)
-    return Readings(values=values, dead=frozenset(dead), again=frozenset(again), failed=frozenset(failed))
+    dead_, again_, failed_ = frozenset(dead), frozenset(again), frozenset(failed)
+    return Readings(values=values, under=under, dead=dead_, again=again_, failed=failed_)
 
 
 def samples(metric: Metric, at: Observed) -> tuple[float, ...]:

@@ -26,7 +26,6 @@ MIDPOINT = "midpoint of {} and {}"
 SPECULATION = 4.0
 DOUBT = 0.03  # A stretch that is less likely than this to hold a change is left alone.
 SURE = 0.95  # A stretch that is more likely than this to hold a change is split.
-REPEATS = 10  # So often a point is run at most.
 _RANGE, _WORTH = 6, 8  # So many broken points with more than so many others among them are a broken range.
 _TRIES = 3
 
@@ -184,7 +183,7 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
         if doubtful is not None:
             # Neighbours are run again until the answer is sure enough.
             why = "again: unsure which side it is on" if inside else "again: next to a change"
-            if state.runs[doubtful] < REPEATS and not state.pending.get(doubtful):
+            if state.runs[doubtful] < state.map.repeats and not state.pending.get(doubtful):
                 requests.append(RunRequest(2 - min(chance, 1 - chance), doubtful, why))
             continue
         places = midpoints(low, high, state.dead, state.pending)
@@ -211,7 +210,7 @@ def _doubtful(state: SearchState, i: int) -> int | None:
     after = float(chances[i + 1]) if i + 1 < len(chances) else here
     options = [(before, positions[i]), (after, positions[i + 1])]
     enough = max(DOUBT, 0.05 * here)
-    open_ = [(c, at) for c, at in options if c >= enough and state.runs[at] < REPEATS]
+    open_ = [(c, at) for c, at in options if c >= enough and state.runs[at] < state.map.repeats]
     # A point that settled the question by many runs is no witness of doubt; the one with fewer runs is.
     return min(open_, key=lambda o: (state.runs[o[1]], -o[0]))[1] if open_ else None
 

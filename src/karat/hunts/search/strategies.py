@@ -72,7 +72,11 @@ class Adaptive:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
             values, count, sure = read.values, self._count, self._settings.confidence
-            known = flake_map(values, count) if metric.binary else level_map(values, count, smallest=smallest)
+            known = (
+                flake_map(values, count)
+                if metric.binary
+                else level_map(values, count, smallest=smallest, under=read.under)
+            )
             runs = {at: len(numbers) for at, numbers in values.items()}
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
             requests += split_requests(state, 1 + 2 * len(in_flight) + 2)

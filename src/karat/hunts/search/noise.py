@@ -1,0 +1,109 @@
+"""Noise: what workers and the hours of the day add to every number, taken out of it; and what is left, in words. Pure.
+
+A number is its point's level, what its build, its worker and its time make of it, and the luck of one run. How much each of
+them does is estimated together (restricted maximum likelihood: squares of what is left once each level has its own mean), from
+points that were run again, on another worker or at another time, and from neighbours of one level. What is expected of the
+worker and the time is then taken out. Where they explain next to nothing, nothing is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_LENGTHS = (4.0, 40.0)  # Over so many runs a machine forgets: a warm neighbour, a slow drift.
+_GAIN = 3.0  # So much likelier, as a logarithm, it must be with workers and time than without.
+
+
+class Circumstance(NamedTuple):
+    """What one number was measured under."""
+
+    started: float = 0.0
+    where: str = ""
+    build: str = ""  # Which build of its point, where there are several.
+
+
+Circumstances = Mapping[int, Sequence[Circumstance]]  # A point's place → one per number.
+
+
+class Extraneous(NamedTuple):
+    """What is taken out of each number, and how large it is."""
+
+    off: Array
+    worker: float = 0.0
+    time: float = 0.0  # Standard deviations, relative.
+
+
+class Surroundings(NamedTuple):
+    """How alike the circumstances of each two numbers are."""
+
+    build: Array
+    worker: Array | None  # None: there is but one.
+    times: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, owner: NDArray[np.intp], under: Sequence[Circumstance]) -> Surroundings | None:
+        """None where too little was run, or nothing is known of when and where."""
+        started = np.array([each.started for each in under])
+        if len(under) < 12 or np.ptp(started) <= 0:
+            return None
+        keys = [(point, each.build) for point, each in zip(owner.tolist(), under, strict=True)]
+        order = np.sort(started)
+        gaps = np.diff(order)
+        # By the clock, in units of a run; a long pause counts as twenty.
+        steps = np.minimum(gaps / max(float(np.median(gaps[gaps > 0])), 1e-9), 20.0)
+        clock = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(order, started)]
+        apart = np.abs(clock[:, None] - clock[None, :])
+        here = _alike([each.where for each in under])
+        # Machines drift together (one room, one network) and each by itself.
+        times = tuple(np.exp(-apart / length) * (0.5 + 0.5 * here) for length in _LENGTHS)
+        return cls(_alike(keys), None if here.all() else here, times)
+
+
+def _alike(names: Sequence[object]) -> Array:
+    numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    code = np.array([numbers[name] for name in names])
+    return np.asarray(code[:, None] == code[None, :], dtype=np.float64)
+
+
+def extraneous(flat: Array, level: NDArray[np.intp], around: Surroundings, spread: float) -> Extraneous:
+    """What workers and time do to numbers of which `level` says who shares one; `spread`: of one run, to begin with."""
+    kinds = [np.eye(len(flat)), around.build]
+    extra = [*([] if around.worker is None else [around.worker]), *around.times]
+    means = (level[:, None] == np.unique(level)[None, :]).astype(np.float64)
+    without, _, _ = _fitted(flat, means, kinds, spread)
+    likely, parts, rest = _fitted(flat, means, [*kinds, *extra], spread)
+    if likely - without < _GAIN:
+        return Extraneous(np.zeros_like(flat))
+    own = parts[len(kinds) :]
+    time = own[len(extra) - len(around.times) :].sum()
+    return Extraneous(
+        np.tensordot(own, np.array(extra), 1) @ rest, float(np.sqrt(own[: -len(around.times)].sum())), float(np.sqrt(time))
+    )
+
+
+def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) -> tuple[float, Array, Array]:
+    """How likely (a logarithm), the variance of each kind, and what is left, each divided by its variance."""
+    parts = np.full(len(kinds), 0.3 * spread**2)
+    parts[0] = spread**2
+    for left in range(6, -1, -1):
+        variance = np.tensordot(parts, np.array(kinds), 1)
+        inverse = np.linalg.inv(variance)
+        cross = inverse @ means
+        inside = means.T @ cross
+        projected = inverse - cross @ np.linalg.solve(inside, cross.T)
+        rest = projected @ flat
+        if left:
+            # Fisher scoring: where the squares are what they are expected to be.
+            moved = [projected @ kind for kind in kinds]
+            gain = np.array([rest @ kind @ rest - np.trace(m) for kind, m in zip(kinds, moved, strict=True)])
+            curve = np.array([[float((a * b.T).sum()) for b in moved] for a in moved])
+            step = np.linalg.lstsq(curve, gain, rcond=1e-9)[0]
+            parts = np.maximum(parts + np.clip(step, -0.9 * parts, 3 * parts + spread**2), 1e-4 * spread**2)
+    likely = -0.5 * (np.linalg.slogdet(variance)[1] + np.linalg.slogdet(inside)[1] + flat @ rest)
+    return float(likely), parts, rest
