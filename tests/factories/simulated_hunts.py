@@ -27,10 +27,17 @@ class Simulated:
     """Points that always crash."""
     outliers: Mapping[int, float] = field(default_factory=dict)
     """Point → what its first run says."""
+    builds: float = 0.0
+    """Standard deviation from build to build, relative; the same in all runs of a point."""
+    drift: float = 0.0
+    """Of the machine, from run to run."""
+    workers: tuple[float, ...] = (0.0,)
+    """What each worker adds, relative; a run gets one at random."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
+        self._built = [1 + self._rng.gauss(0, self.builds) for _ in self.truth] if self.builds else []
         self.seen: dict[int, Observed] = {}
         self.runs = 0
         self.asked: list[int] = []
@@ -41,11 +48,16 @@ class Simulated:
         """One run of a point."""
         before = self.seen.get(at, Observed())
         value, outcome = self._result(at, first=not before.outcomes)
+        worker = self._rng.randrange(len(self.workers)) if len(self.workers) > 1 else 0
+        if value:
+            value *= (self._built[at] if self.builds else 1) * (1 + self.drift * self.runs + self.workers[worker])
         values = before.values.get(METRIC, ())
         self.seen[at] = Observed(
             values={METRIC: values if value is None else (*values, value)},
             outcomes=(*before.outcomes, outcome),
             signatures=(*before.signatures, "Boom: it" if outcome is Outcome.CRASH else ""),
+            started=(*before.started, float(self.runs)),
+            where=(*before.where, f"worker {worker}"),
         )
         self.runs += 1
 

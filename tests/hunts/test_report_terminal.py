@@ -31,7 +31,7 @@ def test_the_answer_comes_first() -> None:
         "xla cccccccccccc Fuse convolutions",
         "(A. N. Author)",
         f"https://github.com/openxla/xla/commit/{'c' * 40}",
-        "confirmed by running both sides again; confidence over 99.9%",
+        "confirmed by running both sides again; confidence 99.8%",
         "karat hunt show 'xla@cccccccc' --stage 0.2/1",
     ):
         assert fact in regression

@@ -131,6 +131,18 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Noise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What moves a metric besides changes: standard deviations, relative to its level."""
+
+    metric: str
+    run: float  # From run to run of one build.
+    build: float = 0.0  # From build to build of one level: a claim is made only beyond that.
+    worker: float = 0.0
+    time: float = (
+        0.0  # From worker to worker, and over time (drift, day and night): both were taken out of every number.
+    )
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What to run next, and what is known."""
 
@@ -142,6 +154,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     analyses: tuple[Analysis, ...] = ()
     flake_rate: float | None = None
     missed: Missed | None = None
+    noise: tuple[Noise, ...] = ()
     notes: tuple[str, ...] = ()  # Sentences: an end point that does not hold, a flake that explains everything.
 
 
@@ -207,6 +220,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     runs: int = 0
     seconds: float = 0.0
     flake_rate: float | None = None
+    noise: tuple[Noise, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -140,6 +140,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         runs=len(own),
         seconds=sum(attempt.seconds for attempt in own),
         flake_rate=decision.flake_rate,
+        noise=decision.noise,
         notes=(*row.notes, *decision.notes),
     )
 

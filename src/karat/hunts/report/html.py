@@ -96,7 +96,7 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
     yield f'<p class="quiet">{text(say.tried(stage))}{text(state)}</p>'
     if stage is not report.stages[0]:  # whose charts are at the top
         yield from _charts(stage, report)
-    for note in (say.flaky(stage), *stage.notes, say.missed(stage, report)):
+    for note in (say.flaky(stage), *stage.notes, *say.noises(stage), say.missed(stage, report)):
         if note:
             yield f'<p class="note">{text(note)}</p>'
     for reason, points in say.lacking(stage).items():

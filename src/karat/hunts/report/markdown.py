@@ -99,7 +99,7 @@ def _sections(report: HuntReport) -> Iterator[tuple[str, list[str]]]:
     stages = report.stages
     lines = []
     for stage in stages:
-        notes = (say.missed(stage, report), say.flaky(stage), *stage.notes)
+        notes = (say.missed(stage, report), say.flaky(stage), *stage.notes, *say.noises(stage))
         lines += [f"- {prose(stage.title)}: {prose(note)}" for note in notes if note]
     yield "To know", [*lines, *(f"- {prose(note)}" for note in report.notes)]
     blocks = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import floor, log10
 from statistics import fmean
 
@@ -98,6 +98,17 @@ def sides(kind: str) -> tuple[str, str]:
     return f"last {before}", f"first {after}"
 
 
+def noises(stage: StageReport) -> Iterator[str]:
+    """What moves each metric besides changes."""
+    for noise in stage.noise:
+        parts = (("run to run", noise.run), ("build to build", noise.build), ("worker to worker", noise.worker))
+        said = [f"{size:.2%} from {name}" for name, size in parts if size >= 5e-5]
+        said += [f"{noise.time:.2%} over time"] if noise.time >= 5e-5 else []
+        taken = "; workers and time are taken out of the numbers" if noise.worker or noise.time else ""
+        if said:
+            yield f"noise of {noise.metric}: {', '.join(said)}{taken}"
+
+
 def ends(kind: str, old: str, new: str) -> str:
     """`last good 2023-08-24, first bad 2023-08-26`."""
     last, first = sides(kind)
@@ -187,7 +198,9 @@ def confirmed(change: ChangeReport) -> str:
         False: "NOT confirmed: run again, the two sides do not differ as before",
         None: "both sides were run again, without a clear result" if _again(change) else "not run again",
     }[change.verdict.confirmed]
-    return f"{said}; confidence {sure(change.verdict.confidence or change.span.confidence)}"
+    search, again = change.span.confidence, change.verdict.confidence or change.span.confidence
+    # Two builds that differ may do so on one level: run again, they are no surer than what their neighbours say.
+    return f"{said}; confidence {sure(min(search, again) if change.verdict.confirmed else again)}"
 
 
 def blame(change: ChangeReport) -> str:

@@ -94,6 +94,8 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     for note in (*odd, say.flaky(stage), *stage.notes):
         if note:
             yield ((f"  {note}", "yellow"),)
+    for note in say.noises(stage):
+        yield ((f"  {note}", "dim"),)
 
 
 class RunNow(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,23 +61,29 @@ def binary_belief(values: Values, old: int) -> Belief:
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
-def level_belief(values: Values, spread: float) -> Belief:
-    """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
+def level_belief(values: Values, spread: float, builds: float = 0.0) -> Belief:
+    """Of a metric that has levels: those of both ends, and of all that surely belongs to them.
+
+    `builds`: what of the spread is from build to build, and the same in all runs of one.
+    """
     scaled = inference.relative([value for numbers in values.values() for value in numbers])
     logs = {at: [scaled(value) for value in numbers] for at, numbers in values.items()}
     first, last = min(values), max(values)
-    belief = _levels(logs, (inference.middle(logs[first]), inference.middle(logs[last]), spread))
+    belief = _levels(logs, (inference.middle(logs[first]), inference.middle(logs[last]), spread), builds)
     cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last
     sides = [[x for at in logs for x in logs[at] if (at < cut) == side] for side in (True, False)]
-    return _levels(logs, (inference.middle(sides[0]), inference.middle(sides[1]), spread))
+    return _levels(logs, (inference.middle(sides[0]), inference.middle(sides[1]), spread), builds)
 
 
-def _levels(logs: Values, model: tuple[float, float, float]) -> Belief:
+def _levels(logs: Values, model: tuple[float, float, float], builds: float) -> Belief:
     (old, new, spread), first = model, min(logs)
+    share = min(builds / spread, 1.0) ** 2
     as_old, as_new = np.zeros((2, 1, max(logs) - first + 1))
     for at, numbers in logs.items():
-        as_old[0, at - first] = sum(_density(x, old, spread) for x in numbers)
-        as_new[0, at - first] = sum(_density(x, new, spread) for x in numbers)
+        # So much less do several runs of one build say.
+        each = 1 / (1 + share * (len(numbers) - 1))
+        as_old[0, at - first] = each * sum(_density(x, old, spread) for x in numbers)
+        as_new[0, at - first] = each * sum(_density(x, new, spread) for x in numbers)
     place, all_old, all_new, _ = _posterior(as_old, as_new, np.ones(1))
     apart = abs(new - old) / (2 * spread)
     wrong = max(0.5 * math.erfc(apart / math.sqrt(2)), OUTLIERS / 2)
@@ -132,7 +138,9 @@ class MetricSearch:
         self.first, self.last, self.old = of.first, of.last, of.old
         self.metric, self.in_flight = metric, in_flight
         self.dead, self.again = sorted(read.dead), read.again
-        self.values = self.plain = read.values
+        self.values: Values = read.values
+        self.plain: Values = read.values
+        self.under = read.under
         self.binary = metric.binary or metric.threshold is not None
         if metric.threshold is not None and not metric.binary:
             # Good or bad by the threshold.
@@ -152,14 +160,19 @@ class MetricSearch:
             untested = "neither end, nor anything beside it, could be run: there is nothing to bisect"
             note = "" if waiting else alone if inside else untested
             return MetricPlan((*ends, *retries), left=len(ends) + 4, note=note)
-        low, high = min(inside), max(inside)
+        low, high, noise = min(inside), max(inside), None
         if self.binary:
             belief = binary_belief(inside, self.old)
             nothing = belief.all_old + belief.all_new
         else:
             # For the spread, which every run tells something about.
-            levels = inference.level_map(self.values, self.count, smallest=self.smallest)
-            belief = level_belief(inside, max(levels.spread, 1e-12))
+            levels = inference.level_map(self.values, self.count, smallest=self.smallest, under=self.under)
+            self.values = self.plain = levels.clean or self.values
+            inside = {at: self.values[at] for at in inside}
+            belief, noise = (
+                level_belief(inside, max(levels.spread, 1e-12), levels.builds),
+                levels.noise(self.metric.name),
+            )
             # Whether the levels of both ends differ, from the runs of the ends alone.
             spread = levels.spread if levels.sure else None
             apart = inference.differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)
@@ -167,18 +180,18 @@ class MetricSearch:
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
         ):
-            return MetricPlan((), flakes=belief.flakes, note=self._no_change_note(belief))
+            return MetricPlan((), flakes=belief.flakes, note=self._no_change_note(belief), noise=noise)
         span, sure = self._span(belief)
         spans = (span,) if span else ()
         if sure and nothing <= 1 - self.settings.confidence:
-            return MetricPlan((), spans, belief.flakes)
+            return MetricPlan((), spans, belief.flakes, noise=noise)
         requests = tuple(self._requests(belief, nothing, room))
         # Runs still to come: bits that are missing, over bits a run gives at best.
         place = belief.place[belief.place > 0]
         bits = float(-(place * np.log2(place)).sum())
         best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
         left = math.ceil(bits / max(best, 0.05)) + 1
-        return MetricPlan((*retries, *requests), spans, belief.flakes, left)
+        return MetricPlan((*retries, *requests), spans, belief.flakes, left, noise=noise)
 
     def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.hunts.model import Metric, Observed
+from karat.hunts.model import Metric, Noise, Observed
 from karat.hunts.search.noise import Circumstances, Surroundings, extraneous
 from karat.hunts.search.observations import Values, samples
 
@@ -70,7 +70,15 @@ class ChangeMap(NamedTuple):
     builds: float = 0.0  # Of the spread: standard deviation from build to build, relative.
     worker: float = 0.0
     time: float = 0.0  # Standard deviations from worker to worker and over time, which were taken out.
+    clean: Values | None = None  # The numbers without what was taken out; None: nothing was.
     flakes: float | None = None  # Of a binary metric: how often a good point fails; 0 where none was seen to.
+
+    def noise(self, metric: str) -> Noise | None:
+        """What moves the metric besides changes, as far as is known; None of one that is good or bad."""
+        if not self.spread or not self.sure:
+            return None
+        run = math.sqrt(max(self.spread**2 - self.builds**2, 0.0))
+        return Noise(metric=metric, run=run, build=self.builds, worker=self.worker, time=self.time)
 
 
 def level_map(values: Values, count: int, *, smallest: float, under: Circumstances | None = None) -> ChangeMap:
@@ -97,10 +105,20 @@ def level_map(values: Values, count: int, *, smallest: float, under: Circumstanc
             break
         off, before = extra.off, found
         found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest)
-        found = found._replace(worker=extra.worker, time=extra.time)
+        found = found._replace(worker=extra.worker, time=extra.time, clean=_shifted(values, positions, off))
         if np.array_equal(found.chance > 0.5, before.chance > 0.5):
             break
     return found
+
+
+def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
+    """Numbers without what is off in them, relative to their level."""
+    every = [value for position in positions for value in values[position]]
+    scale, left = (0.0 if min(every) > 0 else float(np.median(np.abs(every)))), iter(off.tolist())
+    return {
+        at: tuple(x - scale * next(left) if scale else x * math.exp(-next(left)) for x in values[at])
+        for at in positions
+    }
 
 
 def _hazards(positions: Sequence[int], each: float) -> Array:
@@ -109,9 +127,9 @@ def _hazards(positions: Sequence[int], each: float) -> Array:
 
 
 def solve(
-    data: Lots, hazards: Array, positions: tuple[int, ...], smallest: float, known: tuple[float, float] | None = None
+    data: Lots, hazards: Array, positions: tuple[int, ...], smallest: float, known: float | None = None
 ) -> ChangeMap:
-    """The model, with the spread that fits best. `known`: the spread, and that from build to build within it."""
+    """The model, with the spread that fits best. `known`: the spread."""
     flat, owner = data.flat, data.owner
     least = COUNTS * math.log1p(smallest)
     floor = max(0.125 * smallest, 1e-12)
@@ -132,8 +150,7 @@ def solve(
         return fit
 
     if known is not None:
-        sigma = max(known[0], floor)
-        fit = _pass(data, hazards, sigma, min(known[1] / sigma, 0.98) ** 2, least)
+        fit = _pass(data, hazards, max(known, floor), 0.0, least)
         chance = fit.chance
     else:
         fit = settle(_first_spread(flat, np.abs(apart)), 0.0)
@@ -395,19 +412,18 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     probability: float  # Of a difference worth finding.
 
 
-def judge(  # noqa: PLR0913 - all but three have defaults
+def judge(
     old: Observed,
     new: Observed,
     metric: Metric,
     *,
     spread: float | None = None,
-    builds: float = 0.0,
     smallest: float = 0.01,
     confidence: float = 0.99,
 ) -> PairJudgement:
     """Whether two points differ by at least `smallest` (relative). `spread`: standard deviation of one run, relative.
 
-    `builds`: the part of it that is from build to build. A point without a value decides nothing.
+    A point without a value decides nothing.
     """
     before, after = samples(metric, old), samples(metric, new)
     if not before or not after:
@@ -416,15 +432,13 @@ def judge(  # noqa: PLR0913 - all but three have defaults
         probability = float(flake_map({0: before, 1: after}, 2, hazard=0.5).chance[0])
     else:
         least = 0.0 if metric.better == "equal" else smallest
-        probability = differ(before, after, smallest=least, spread=spread, builds=builds)
+        probability = differ(before, after, smallest=least, spread=spread)
     if probability >= confidence:
         return PairJudgement(verdict="differ", probability=probability)
     return PairJudgement(verdict="same" if probability <= 1 - confidence else "unsure", probability=probability)
 
 
-def differ(
-    before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None, builds: float = 0.0
-) -> float:
+def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
     """The probability that two levels differ by at least `smallest`."""
     if spread is None:
         # From the runs of each point by itself, and a weak prior.
@@ -437,4 +451,4 @@ def differ(
         spread = math.sqrt(squares / freedom)
     owner = np.repeat([0, 1], [len(before), len(after)])
     data = Lots.of(to_scale([*before, *after]), owner)
-    return float(solve(data, np.array([0.5]), (0, 1), smallest, (spread, builds)).chance[0])
+    return float(solve(data, np.array([0.5]), (0, 1), smallest, spread).chance[0])

@@ -83,7 +83,9 @@ def extraneous(flat: Array, level: NDArray[np.intp], around: Surroundings, sprea
     own = parts[len(kinds) :]
     time = own[len(extra) - len(around.times) :].sum()
     return Extraneous(
-        np.tensordot(own, np.array(extra), 1) @ rest, float(np.sqrt(own[: -len(around.times)].sum())), float(np.sqrt(time))
+        np.tensordot(own, np.array(extra), 1) @ rest,
+        float(np.sqrt(own[: -len(around.times)].sum())),
+        float(np.sqrt(time)),
     )
 
 

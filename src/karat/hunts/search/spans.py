@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from karat.hunts.model import CRASH, Decision, Metric, Missed, Runs, Seen, Span
+from karat.hunts.model import CRASH, Decision, Metric, Missed, Noise, Runs, Seen, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
 from karat.hunts.search.observations import Values, count_runs
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, allowance, choose, count_untried, midpoints
@@ -25,6 +25,7 @@ class MetricPlan(NamedTuple):
     flakes: float | None = None
     left: int = 0  # Runs still to come, as far as can be said.
     note: str = ""
+    noise: Noise | None = None
 
 
 def decide(
@@ -48,6 +49,7 @@ def decide(
         spans=spans,
         flake_rate=max((plan.flakes for plan in plans if plan.flakes is not None), default=None),
         missed=missed,
+        noise=tuple(plan.noise for plan in plans if plan.noise is not None),
         notes=notes,
     )
 
@@ -58,6 +60,7 @@ def spans_of(metric: Metric, found: ChangeMap, values: Values, dead: Sequence[in
     # A change that is not narrowed down yet is told when it is more likely than that.
     at = [i for i, chance in enumerate(found.chance) if chance > (0.95 if wide[i] else 0.5)]
     edges = [-1, *at, len(found.positions) - 1]
+    values = found.clean or values
     stretches = (found.positions[a + 1 : b + 1] for a, b in pairwise(edges))
     levels = [middle([value for p in stretch for value in values[p]]) for stretch in stretches]
     if metric.binary:

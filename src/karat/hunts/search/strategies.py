@@ -67,7 +67,7 @@ class Adaptive:
         grid_left = len(requests)
         requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
-        left, flakes = 0, None
+        left, flakes, noise = 0, None, None
         if len(read.values) > 1:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
@@ -81,13 +81,13 @@ class Adaptive:
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
             requests += split_requests(state, 1 + 2 * len(in_flight) + 2)
             spans = spans_of(metric, state.map, read.values, dead)
-            left, flakes = expected_left(state), state.map.flakes
+            left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
             found = edges(read.values, failed, self._count)
             requests += edge_requests(found, dead, in_flight)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
-        plan = MetricPlan(tuple(requests), ordered, flakes, grid_left + left)
+        plan = MetricPlan(tuple(requests), ordered, flakes, grid_left + left, noise=noise)
         return plan, missed_dips(self._count, read.values, dead, self._rule_out)
 
 
