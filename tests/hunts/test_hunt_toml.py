@@ -84,7 +84,10 @@ def mistake(toml: str) -> str:
         (text('[probe.env]\n"A=B" = "x"\n' + METRIC + "seconds = true"), "probe.env"),
         (text(command='"it\'s"'), "probe.command: expected a command with closed quotes"),
         (text(command="[]"), "probe.command: expected a command"),
-        (text(METRIC), "expected exactly one of regex, json, junit, exit_code, seconds, golden, found none of them"),
+        (
+            text(METRIC),
+            "expected exactly one of regex, json, junit, exit_code, seconds, instructions, golden, found none of them",
+        ),
         (text(METRIC + 'regex = "(x)"\nseconds = true'), "found regex and seconds"),
         (text(METRIC + 'regex = "x"'), "expected a group"),
         (text(METRIC + 'regex = "("'), "expected a regular expression"),

@@ -95,6 +95,9 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     better: Better | None = None
     threshold: float | None = None  # For bisect: worse than this is bad.
+    lowest: bool = (
+        False  # Of the repeats of one attempt the lowest counts, not the median: noise only makes a time longer.
+    )
     binary: bool = False  # Good or bad, 0 or 1: a test, a crash; may be flaky.
 
 

@@ -22,14 +22,15 @@ from karat.findings import UsageError
 
 Words = str | tuple[str, ...]
 Duration = str | int | float
-SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
+SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "instructions", "golden")
+TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 EDIT = "edit hunt.toml"
 COMMIT = re.compile(r"[0-9a-f]{7,64}")  # A commit's id, also a short one.
 IMAGE = "image"  # The part of a point that names the container everything is built in.
 
 
 class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One [[probe.metrics]]: exactly one of regex, json, junit, exit_code, seconds and golden says where its value is."""
+    """One [[probe.metrics]]: exactly one of regex, json, junit, exit_code, seconds, instructions and golden says where its value is."""
 
     name: str
     regex: str | None = None  # On the output; the first group is the value. `which` says which match.
@@ -40,6 +41,8 @@ class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     value: Literal["seconds", "failed", "passed"] = "seconds"
     exit_code: bool = False  # 0 is good, anything else is bad: a binary metric; a failing run is then no crash.
     seconds: bool = False  # How long the command took.
+    instructions: Literal["perf", "cachegrind"] | None = None  # How many it executed, as that tool counts them.
+    of_repeats: Literal["median", "min"] | None = None  # What counts of an attempt's repeats; None: of times min.
     golden: str | None = None
     """A golden's path; the run's result (`file`) is compared with it as `karat check` does: 0 within, 1 outside."""
     file: str = ""  # Where the value is read: a file in $KARAT_OUT or the command's folder; empty: the output.
@@ -58,6 +61,12 @@ class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.exit_code or self.golden is not None
 
     @property
+    def is_lowest(self) -> bool:
+        """Whether the lowest of several repeats counts: of times, which other work on the machine can only make longer."""
+        timed = self.unit in TIME_UNITS or self.seconds or (self.junit is not None and self.value == "seconds")
+        return self.of_repeats == "min" or (not self.of_repeats and timed and self.direction in {"lower", None})
+
+    @property
     def reads_failures(self) -> bool:
         """Whether a failing run is a measurement, and no crash."""
         return self.exit_code or self.junit is not None
@@ -69,7 +78,8 @@ class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             return self.better
         if self.junit is not None and self.value == "passed":
             return "higher"
-        return "lower" if self.is_binary or self.seconds or self.junit is not None else None
+        lower = self.is_binary or self.seconds or self.instructions or self.junit is not None
+        return "lower" if lower else None
 
 
 class CrashSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from functools import partial
 
 from karat.engines.job import Job, JobCommand, Resources
 from karat.hunts.model import Point
+from karat.hunts.probe.metrics import COUNTS
 from karat.hunts.settings import HuntSettings, ProbeSettings, parse_duration, parse_size, split_command
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
@@ -23,6 +24,15 @@ _PRINT = (
     " there = {plain(d.metadata['Name']): d.version for d in reversed(list(metadata.distributions()))};"
     " print(*('package.%s=%s' % (n, there.get(plain(n), 'not installed')) for n in sys.argv[1:] or sorted(there)), sep=chr(10))"
 )
+
+# What runs a command and writes how many instructions it and its children executed into OUT.
+COUNTERS = {
+    "perf": ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", "OUT", "--"),
+    "cachegrind": (
+        *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--trace-children=yes"),
+        *("--cachegrind-out-file=/dev/null", "--log-file=OUT.%p", "--"),
+    ),
+}
 
 
 def print_versions(*names: str) -> tuple[str, ...]:
@@ -38,7 +48,8 @@ def job_for(
     # What hunt.toml says comes last, and wins.
     own = {"KARAT_POINT": point.id, "KARAT_STAGE": timeline.name, "KARAT_OUT": "@OUT@", "KARAT_ROOT": str(place.root)}
     env = {**own, **probe.env}
-    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
+    counted = [f"{COUNTS}*"] if any(m.instructions for m in probe.metrics) else []
+    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *counted, *probe.files))
     folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
     memory, password = parse_size(engine.memory), settings.containers.password_env if settings.containers else ""
     return Job(
@@ -82,7 +93,10 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
     for number in range(probe.repeats):
         folder = run_folder(probe, number)  # which the runner makes
         mine = {**env, "KARAT_OUT": f"@OUT@/{folder}"} if folder else env
-        yield made(role="measure", name=f"run {number + 1}", argv=argv, env=mine, may_fail=may_fail)
+        out = f"{mine['KARAT_OUT']}/{COUNTS}"
+        counter = next((COUNTERS[m.instructions] for m in probe.metrics if m.instructions), ())
+        words = (*(word.replace("OUT", out) for word in counter), *argv)
+        yield made(role="measure", name=f"run {number + 1}", argv=words, env=mine, may_fail=may_fail)
 
 
 def fill_in(word: str, named: Mapping[str, str]) -> str:

@@ -25,14 +25,16 @@ from karat.changepoints.signatures import without_ansi
 from karat.engines.job import Ran
 from karat.findings import UsageError
 from karat.hunts.model import CRASH
-from karat.hunts.settings import SOURCES, MetricSettings, ProbeSettings, mistake
+from karat.hunts.settings import SOURCES, TIME_UNITS, MetricSettings, ProbeSettings, mistake
 from karat.system.time_limit import SearchTimer, StuckError
 
 _RESERVED = (CRASH, "outcome", "signature")
 _STEP = re.compile(r"""\.?([^.\[\]"']+)|\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
 _NUMBER = re.compile(r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})")
 _WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
-_SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
+COUNTS = "karat-instructions"  # Files with counts of instructions begin so; of several processes there are several.
+# As `perf stat -x ,` and cachegrind write it.
+_COUNT = re.compile(rb"^(\d+),[^,]*,instructions|I +refs: +([\d,]+)", re.MULTILINE)
 # Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
 _DECODER = json.JSONDecoder(parse_int=float)
 _BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
@@ -125,6 +127,12 @@ def value_of(metric: MetricSettings, run: RunOutput) -> float:
     data = file_of(metric, run) if metric.file else run.ran.output
     if kind == "seconds":
         found: float | None = run.ran.seconds
+    elif kind == "instructions":
+        numbers = [a or b for text in counts(run) for a, b in _COUNT.findall(text)]
+        if not numbers:
+            said = b"".join(counts(run)).decode(errors="replace").split("\n")[-2:]
+            raise Unverified(f"{metric.instructions} counted no instructions on this machine: {' '.join(said).strip()}")
+        found = sum(float(number.replace(b",", b"")) for number in numbers)
     else:
         found = None if data is None else readers[kind](metric, data)
     if found is None:
@@ -132,6 +140,11 @@ def value_of(metric: MetricSettings, run: RunOutput) -> float:
     if not isfinite(found):
         raise NoValue(f"{metric.name} is {found:g}")
     return found
+
+
+def counts(run: RunOutput) -> list[bytes]:
+    """What the tool that counts instructions wrote, a file per process."""
+    return [data for name, data in run.files.items() if name.startswith(COUNTS)]
 
 
 def file_of(metric: MetricSettings, run: RunOutput) -> bytes | None:
@@ -216,8 +229,8 @@ def parse_number(text: str, unit: str = "") -> float | None:
     sign, whole, rest, fraction, power, found = (part or "" for part in match.groups())
     if not found or found == unit:
         scale = 1.0
-    elif found in _SCALES and unit in _SCALES:
-        scale = _SCALES[found] / _SCALES[unit]
+    elif found in TIME_UNITS and unit in TIME_UNITS:
+        scale = TIME_UNITS[found] / TIME_UNITS[unit]
     else:
         return None
     digits = whole.replace(",", "").replace("_", "")

@@ -30,7 +30,7 @@ from karat.engines.files import combined_hash
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import run_folder
-from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, matches, output_lines, value_of
+from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, counts, matches, output_lines, value_of
 from karat.hunts.settings import COMMIT, CrashSettings, HuntSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
 from karat.hunts.timelines.timeline import Workspace
@@ -56,8 +56,8 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
 def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
     """What the search looks at: the metrics, and a hunted crash as one of its own, 1 where it happened."""
     listed = [
-        Metric(name=metric.name, better=metric.direction, threshold=metric.threshold, binary=metric.is_binary)
-        for metric in settings.probe.metrics
+        Metric(name=m.name, better=m.direction, threshold=m.threshold, binary=m.is_binary, lowest=m.is_lowest)
+        for m in settings.probe.metrics
     ]
     if settings.probe.crash is not None:
         listed.append(Metric(name=CRASH, better="lower", binary=True))
@@ -193,6 +193,8 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
         code = f"exit code {ran.exit_code}"
         return _broken(code, f"{code} means that it cannot be tested here")
     failed = ran.exit_code != 0
+    if failed and not ran.timed_out and any(m.instructions for m in probe.metrics) and not counts(run):
+        return _broken("nothing was counted", f"the tool that counts instructions failed: {_signature(ran)}")
     # Of a run that failed, those values that can be read all the same.
     metrics = [metric for metric in probe.metrics if metric.reads_failures or not failed]
     values: dict[str, float] = {}
@@ -214,7 +216,7 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
                     return _failure(ran, probe, "" if failed else str(error))
                 return RunReading(outcome=Outcome.CRASH, signature=str(error), values=values)
     except Unverified as error:
-        return _broken("cannot verify", str(error))
+        return _broken(str(error), str(error))
     hunted = None
     if probe.crash is not None:
         values[CRASH], hunted = 0.0, False

@@ -82,7 +82,8 @@ def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
         size = len(numbers) // attempts
         if size < 2 or len(numbers) % attempts:
             return tuple(numbers)
-        return tuple(median(numbers[start : start + size]) for start in range(0, len(numbers), size))
+        one = min if metric.lowest else median
+        return tuple(one(numbers[start : start + size]) for start in range(0, len(numbers), size))
     bad = sum(value != 0 for value in numbers)
     if metric.name == CRASH:
         # Whoever collects values of attempts that were ok has none of those that crashed.

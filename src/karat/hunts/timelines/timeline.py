@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pkgutil
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -80,6 +81,11 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
         if metric.golden is not None and not (place.root / metric.golden).exists():
             where = f"probe.metrics number {number} ({metric.name})"
             raise mistake(f"{where}: expected a golden in {place.root / metric.golden}, found none")
+        # So would a tool that is not there; that of a container or of another machine is theirs to miss.
+        tool = {"perf": "perf", "cachegrind": "valgrind"}.get(metric.instructions or "")
+        inside = stage.timeline == "containers" or settings.checkouts.container
+        if tool and settings.engine.kind == "local" and not inside and shutil.which(tool) is None:
+            raise mistake(f"probe.metrics number {number} ({metric.name}): expected {tool} to count with, found none")
     name = stage.timeline
     factory: Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
     if name in BUILT_IN:
