@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index soak-kills fuzz clean
+.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index hunts soak-kills fuzz clean
 
 # Every package at the version and with the hashes of requirements/dev.txt; karat itself from here.
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -99,6 +99,10 @@ soak: frameworks
 # The hunt of docs/hunt-packages.md, over what the real package index has.
 soak-index: $(STAMP)
 	$(BIN)/python benchmarks/hunt_packages.py
+
+# Documented regressions of released packages, found from the outside (docs/hunts-history.md); `make hunts HUNTS=scipy_nnls` for one.
+hunts: $(STAMP)
+	$(BIN)/python benchmarks/hunt_history.py $(HUNTS)
 
 # Every reader of what others wrote, for TIME seconds; what is found is printed with the command that repeats it.
 TIME ?= 60

@@ -144,12 +144,3 @@ def _between(start: str, end: str) -> float | None:
         return max(0.0, (dt.datetime.fromisoformat(end) - dt.datetime.fromisoformat(start)).total_seconds())
     except ValueError:  # "N/A"
         return None
-
-
-def find_pyxis() -> str:
-    """Why srun cannot run containers; empty if it can."""
-    try:
-        done = subprocess.run(["srun", "--help"], capture_output=True, text=True, timeout=_ANSWER, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(getattr(error, "strerror", None) or error)
-    return "" if "--container-image" in done.stdout else "`srun --help` does not know --container-image"

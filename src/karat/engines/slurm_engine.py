@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -38,6 +39,7 @@ _LOOK, _ASK, _FRESH = 0.1, 1.0, 30.0
 _BEAT, _SILENCE = 5.0, 60.0
 _ARRIVAL = 15.0  # A shared disk may show a result later than the queue shows that its job has ended.
 _ENDING = 40.0
+_OF_SRUN = re.compile(rb"^srun: error: \S+: tasks? [\d,-]+: [^\n]*\n", re.MULTILINE)
 _MOST = 16  # Jobs at once where nobody said how many: others use the queue, too.
 
 
@@ -296,6 +298,9 @@ def work(folder: str, areas: str, index: str) -> None:
         gpus=tuple(filter(None, env.get("CUDA_VISIBLE_DEVICES", "").split(","))) if job.resources.gpus else (),
         cores=tuple(sorted(usable)) if len(usable) < (os.cpu_count() or 1) else (),
     )
+    # Names a node, so that one and the same crash would look like several.
+    ran = [msgspec.structs.replace(each, output=_OF_SRUN.sub(b"", each.output)) for each in result.ran]
+    result = msgspec.structs.replace(result, ran=tuple(ran))
     # Slurm says better than a node that was told to stop why it did.
     if watch.stopped and result.lost:
         sys.exit(1)

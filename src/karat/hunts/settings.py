@@ -119,7 +119,7 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     start: dt.datetime | None = None
     end: dt.datetime | None = None
     step: Duration = "1 day"
-    engine: Literal["docker", "podman"] | None = None
+    engine: Literal["docker", "podman", "pyxis"] | None = None
     mounts: tuple[str, ...] = ()  # `HOST:CONTAINER[:ro]`; HOST is relative to hunt.toml's folder.
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: str | None = None  # `all`, a number, or `device=0,1`; None: none.

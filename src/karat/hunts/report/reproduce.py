@@ -77,7 +77,8 @@ def _container(
     asked, image = settings.containers, point.parts.get("image", "")
     if asked is None or not image:
         return ""
-    engine = asked.engine or found
+    # Whoever has no Slurm at hand has one of the others.
+    engine: Kind = found if asked.engine in {None, "pyxis"} else asked.engine
     digest = identity.get("image.digest", "")
     if digest.startswith("sha256:"):
         # Not by its tag, which may have moved since.

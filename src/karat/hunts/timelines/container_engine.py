@@ -1,4 +1,4 @@
-"""Container engines: docker and podman, through the words of their clients.
+"""Container engines: docker, podman, and pyxis on Slurm, through the words of their clients.
 
 Most of this makes command lines, which an engine of `karat.engines` runs, maybe on another machine; what removes or inspects
 something runs one itself. Values of variables do not stand on command lines: the client is told the name,
@@ -25,26 +25,29 @@ from karat.engines.job import JobCommand
 from karat.findings import CannotVerify
 from karat.hunts.settings import ContainerSettings, HuntSettings, mistake
 from karat.hunts.timelines.timeline import Workspace
-from karat.net.image_reference import parse
+from karat.net.image_reference import ImageReference, parse
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 from karat.system.secrets import EVERYTHING
 
-Kind = Literal["docker", "podman"]
+Kind = Literal["docker", "podman", "pyxis"]
 
 _NAMES: tuple[Kind, ...] = ("docker", "podman")
 _ANSWER_SECONDS = 30.0
 _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
 # What a client writes last when it, and not the command inside, has failed. Programs, too, end with 1 and with 255, and
 # may well write "Error: …" then; of those only what is said of the container itself is taken for the client's word.
+_OF_SLURM = r"slurmstepd[^:]*: error: (?:pyxis|execve|.*spank)|"
 _OWN_LINES = {
     code: re.compile(
-        r"Error: |docker: |OCI runtime exec failed: |Error response from daemon: |Cannot connect to the Docker daemon"
+        _OF_SLURM
+        + r"Error: |docker: |OCI runtime exec failed: |Error response from daemon: |Cannot connect to the Docker daemon"
         if code in {125, 126, 127}
-        else r"(?:Error: |Error response from daemon: )+.*(?:container state improper|exec session|[Nn]o such container"
+        else _OF_SLURM
+        + r"(?:Error: |Error response from daemon: )+.*(?:container state improper|exec session|[Nn]o such container"
         r"|is not running|is restarting|is paused)|Cannot connect to the Docker daemon"
     )
-    for code in (1, 125, 126, 127, 255)
+    for code in (1, 2, 125, 126, 127, 255)
 }
 _AFTERWARDS = re.compile(r"""--help'|^time="[^"]*" level=""")
 # Variables that the client itself obeys: their values stand on the command line, and not in its environment. None of them
@@ -68,7 +71,9 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         return (self.program, "pull", "--quiet", *self._tls_options(insecure=insecure), image)
 
     def run(self, image: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-        """Runs a command in a fresh container, which is gone afterwards."""
+        """Runs a command in a fresh container, which is gone afterwards; pyxis keeps a named one until the job ends."""
+        if self.name == "pyxis":
+            return (self.program, *_srun_words(parse(image), options), *argv)
         return (self.program, "run", "--rm", *options, image, *argv)
 
     def run_detached(
@@ -107,6 +112,8 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         listed = re.fullmatch(r"all|\d+|device=([\w:-]+(?:,[\w:-]+)*)", wanted)
         if not listed:
             raise mistake(f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}")
+        if self.name == "pyxis":
+            return ()  # those of the job are shown to all that it runs
         if self.name == "docker":
             # docker reads this option as a row of CSV, so that a list needs quotes of its own.
             return ("--gpus", f'"{wanted}"' if "," in wanted else wanted)
@@ -180,13 +187,51 @@ def find_engine(wanted: str | None = None, *, here: bool = True) -> ContainerEng
     raise CannotVerify(said, next_command=Command(wanted or "podman", "version"))
 
 
+def _srun_words(image: ImageReference, options: Sequence[str]) -> tuple[str, ...]:
+    """What srun is told with pyxis, of the words that the others understand; more words are srun's own."""
+    # enroot writes `registry#image:tag`, and takes a digest for the tag.
+    words = [f"--container-image={image.host}#{image.repository}:{image.digest or image.tag or 'latest'}"]
+    mounts, names, left = [], [], iter(options)
+    for word in left:
+        if word == "--volume":
+            mounts.append(next(left))
+        elif word == "--env":
+            names.append(next(left))
+        elif word == "--name":
+            words.append(f"--container-name={next(left)}")
+        elif word == "--label":
+            next(left)
+        elif not word.startswith("--cpuset-cpus"):
+            words.append(word)
+    # Those that have their value here are not for srun itself.
+    values = [name for name in names if "=" in name]
+    for option, parts in (("mounts", mounts), ("env", [name for name in names if "=" not in name])):
+        words += [f"--container-{option}={','.join(parts)}"] if parts else []
+    return ("--ntasks=1", "--overlap", *words, *(("env", *values) if values else ()))
+
+
+def find_pyxis(wanted: str | None, kind: str) -> ContainerEngine | None:
+    """pyxis, if it is wanted, or is there on Slurm and nothing else is wanted."""
+    if wanted not in {None, "pyxis"} or (wanted is None and kind != "slurm"):
+        return None
+    if kind != "slurm":
+        raise mistake(f'containers.engine = "pyxis": expected kind = "slurm" under [engine], found {kind!r}')
+    done = _run_client(("srun", "--help")) if shutil.which("srun") else None
+    if done is not None and b"--container-image" in done.stdout:
+        return ContainerEngine(name="pyxis", program="srun")
+    if wanted:
+        said = "expected srun with the plugin pyxis, whose `srun --help` names --container-image, found it without"
+        raise CannotVerify(said, next_command=Command("srun", "--help"))
+    return None
+
+
 def open_container_engine(hunt: HuntSettings, place: Workspace) -> ContainerEngine:
     """The engine of a hunt's containers: what no job could do is refused now, what an earlier process left is removed."""
     own = hunt.containers or ContainerSettings(image="")
     check_mountable(place.work)
     env_options({**own.env, **hunt.probe.env})
     here = hunt.engine.kind == "local"
-    engine = find_engine(own.engine, here=here)
+    engine = find_pyxis(own.engine, hunt.engine.kind) or find_engine(own.engine, here=here)
     if here:
         engine.remove_leftovers(place.hunt)
     return engine

@@ -52,6 +52,11 @@ from karat.system.secrets import EVERYTHING
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")
 _PREFIX = "karat.commit."
 _MOST = 100_000
+# Clients leave behind what they started; on Slurm those are the steps of the job.
+_END_STEPS = (
+    *("sh", "-c"),
+    "squeue --noheader --steps --jobs=$SLURM_JOB_ID --format=%i | grep '[.][0-9]' | xargs -r scancel --signal=KILL",
+)
 
 
 def image_at(template: str, when: dt.datetime) -> ImageReference:
@@ -161,10 +166,13 @@ def open_registry(
     first = references[0]
     if any(reference.host != first.host for reference in references):
         raise mistake(f"containers.image: expected one registry, found several in {own.image!r}")
+    if first.is_local and engine.name == "pyxis":
+        raise mistake(f"containers.image: expected images of a registry, as pyxis imports them, found {own.image!r}")
     if first.is_local:
         return None
     if not own.password_env:
-        advice, login = Command(engine.name, "login", first.host), registry_auth.stored(first, os.environ)
+        client = "docker" if engine.name == "pyxis" else engine.name
+        advice, login = Command(client, "login", first.host), registry_auth.stored(first, os.environ)
     else:
         # That is what was refused then, not the engine's login.
         advice = Command("export", f"{own.password_env}=PASSWORD")
@@ -387,6 +395,9 @@ class Containers(Timeline):
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         """What a killed job left in this slot is removed; the image is pulled, unless it is here."""
         image, made = self._images[point.id].run, partial(JobCommand, role="prepare")
+        if self._engine.name == "pyxis":
+            argv = self._engine.run(image, ("true",), (*self._options, *self._own.options))
+            return [made(name="pull", argv=argv, timeout=7200.0, when_killed=(_END_STEPS,))]
         commands = [made(name="clear", argv=self._engine.remove(self._container), may_fail=True)]
         if surplus := self._cache.use(image):
             remove = (self._engine.program, "image", "rm", *surplus)
@@ -408,12 +419,12 @@ class Containers(Timeline):
             variables["CUDA_VISIBLE_DEVICES"] = "@GPUS@"
         options, env = env_options(variables, self._passed)
         engine, name = self._engine, self._container
-        if self._stays:
+        if self._stays and engine.name != "pyxis":
             argv, killed = engine.exec(name, command.argv, options), engine.restart(name)
         else:
             words = (*self._options, *options, *self._own.options)
             argv = engine.run(self._images[point.id].run, command.argv, words)
-            killed = engine.remove(name)
+            killed = engine.remove(name) if engine.name != "pyxis" else _END_STEPS
         after = (killed, *command.when_killed)
         return msgspec.structs.replace(command, argv=argv, env=env, cwd="@AREA@", unless=(), when_killed=after)
 

@@ -116,6 +116,8 @@ def open_container(
         return None
     theirs = hunt.containers or ContainerSettings(image="")
     engine = open_container_engine(hunt, place)
+    if engine.name == "pyxis":
+        raise mistake('container: expected docker or podman to build in; set engine = "podman" under [containers]')
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
     here = hunt.engine.kind == "local"
     borrowed = tuple(f"{check_mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
