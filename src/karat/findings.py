@@ -160,6 +160,7 @@ KINDS: Mapping[str, Kind] = {
     "lost-rows": Kind("rows of the old table are gone", condemns="incomplete"),
     "lost-steps": Kind("steps that had a value are gone", condemns="incomplete"),
     "lost-tensor": Kind("an expected tensor is missing", condemns="incomplete"),
+    "metric-unsettled": Kind("a metric is too noisy, or changes too often, for the runs that a hunt may take", unverified=True),
     "missing-actual": Kind("the golden expects a result that the run did not produce"),
     "missing-golden": Kind("the run produced a result that has no golden"),
     "missing-shard": Kind("a table lacks a shard, so its rows would be dropped", condemns="unfit"),

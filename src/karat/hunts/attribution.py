@@ -294,15 +294,23 @@ def _enumerate(names: Sequence[str]) -> str:
 
 
 def confirm(  # noqa: PLR0913 - the hunt's interface
-    old: Point, new: Point, metric: Metric, measure: Measure, judge: Judge, *, times: int, direction: float = 0.0
+    old: Point,
+    new: Point,
+    metric: Metric,
+    measure: Measure,
+    judge: Judge,
+    *,
+    times: int,
+    direction: float = 0.0,
+    rounds: int = 4,
 ) -> Verdict:
     """Whether two points differ, from fresh runs alone; `direction` (after − before), where it must be the same one.
 
     In turns, so that a machine that becomes slower meanwhile does so for both. Confirmed is None where it stays unclear.
     """
     befores, afters = Observed(), Observed()
-    # While it is unclear, as many runs again are added, three times at most.
-    for _ in range(4):
+    # While it is unclear, as many runs again are added.
+    for _ in range(rounds):
         seen = measure([old, new] * max(times, 1))
         for one, other in zip(seen[::2], seen[1::2], strict=True):
             befores, afters = combined(befores, one), combined(afters, other)

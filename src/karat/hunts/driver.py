@@ -19,7 +19,7 @@ from karat.engines.job import Engine
 from karat.findings import KaratError
 from karat.hunts.attribution import Judge, Measure, attribute, confirm
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import ChangeRow, StageRow
+from karat.hunts.journal.records import SEARCH, ChangeRow, StageRow
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
 from karat.hunts.model import Decision, HuntReport, Metric, Observed, Point, Span, Window
 from karat.hunts.probe.outcomes import search_metrics
@@ -28,6 +28,7 @@ from karat.hunts.report.findings import NOT_REPRODUCED
 from karat.hunts.report.live import Listener
 from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
+from karat.hunts.search.requests import most_runs
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
@@ -132,6 +133,7 @@ class Driver:
             missing=[index for index, point in enumerate(points) if point.missing],
             names=[point.id for point in points],
             levels=levels or None,
+            thrifty=measurer.thrifty,
         )
         indices = {point.id: index for index, point in enumerate(points)}
         seen: dict[int, Observed] = {}
@@ -302,7 +304,16 @@ class Blame:
             return found
         moved = 0.0 if span.before is None or span.after is None else span.after - span.before
         means = self._means("confirm", "confirming", span)
-        verdict = confirm(self._old, self._new, *means, times=times, direction=moved)
+        # No more runs in all than a sweep of the same precision.
+        there = sum(not point.missing for point in self._stage.points)
+        most = most_runs(self._hunt.settings.search, there)
+        left = most - self._measurer.runs_of(self._stage, (SEARCH, "confirm"), but=f"confirm {self._name}")
+        if left < 2 * times:
+            said = f"not run again: the {most} runs of a sweep of the same precision were spent"
+            tried = (*found.verdict.tried, said)
+            return structs.replace(found, verdict=structs.replace(found.verdict, tried=tried), confirmed=True)
+        rounds = min(4, left // (2 * times))
+        verdict = confirm(self._old, self._new, *means, times=times, direction=moved, rounds=rounds)
         tried, sure = (*found.verdict.tried, *verdict.tried), verdict.confidence
         merged = structs.replace(found.verdict, confirmed=verdict.confirmed, confidence=sure, tried=tried)
         return structs.replace(found, verdict=merged, confirmed=True)

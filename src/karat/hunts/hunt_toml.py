@@ -180,9 +180,9 @@ def _check_numbers(settings: HuntSettings) -> None:
     search = settings.search
     _expect(0.5 < search.confidence < 1, f"search.confidence must be above 0.5 and below 1, found {search.confidence}")
     _expect(0 <= search.smallest < 1, f"search.smallest must be at least 0 and below 1, found {search.smallest}")
-    for key in ("grid", "max_runs", "confirmations"):
+    for key, least in (("grid", 0), ("max_runs", 0), ("confirmations", 0), ("runs_per_point", 1)):
         value = getattr(search, key)
-        _expect(value >= 0, f"search.{key} must be at least 0, found {value}")
+        _expect(value >= least, f"search.{key} must be at least {least}, found {value}")
     engine = settings.engine
     for key in ("slots", "cores", "gpus", "retries"):
         _check_range(f"engine.{key}", getattr(engine, key))

@@ -97,6 +97,17 @@ class Measurer:
         return max(0, min(free, left))
 
     @property
+    def thrifty(self) -> bool:
+        """Whether every run counts, so that none should be a guess."""
+        return bool(self._hunt.settings.search.max_runs)
+
+    def runs_of(self, stage: OpenStage, purposes: tuple[str, ...], *, but: str) -> int:
+        """How many of a stage's runs were for purposes that begin so, and not for that one."""
+        rows = (row for (key, _), rows in self._by_point.items() if key == stage.key for row in rows)
+        mine = (row for row in rows if row.purpose.startswith(purposes) and row.purpose != but)
+        return sum(not row.attempt.shared_with for row in mine)
+
+    @property
     def spent(self) -> bool:
         return 0 < self._hunt.settings.search.max_runs <= self._runs
 

@@ -112,6 +112,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     kind: str  # regression, improvement, shift, crash, recovery (the end of crashes or hangs).
     between: tuple[int, ...] = ()  # Points between them that are broken or missing: the change may be any of them.
+    sure: bool = False  # Whether it needs no more runs; else it may still be narrowed down, moved or withdrawn.
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +160,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     missed: Missed | None = None
     noise: tuple[Noise, ...] = ()
     notes: tuple[str, ...] = ()  # Sentences: an end point that does not hold, a flake that explains everything.
+    unsettled: tuple[str, ...] = ()  # Metrics that would take more runs than they may have.
 
 
 class Strategy(Protocol):
@@ -225,6 +227,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     flake_rate: float | None = None
     noise: tuple[Noise, ...] = ()
     notes: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()  # Metrics that would take more runs than they may have.
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

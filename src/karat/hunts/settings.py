@@ -202,6 +202,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     confidence: float = 0.99
     smallest: float = 0.01  # The smallest relative change that is worth finding.
     max_runs: int = 0  # 0: no limit.
+    runs_per_point: int = 3  # A stage takes no more runs than a sweep with so many per point, confirming included.
     good: str = ""
     bad: str = ""  # Bisect: the known points.
     confirmations: int = 2  # How often the culprit and its parent are run again at the end, at least.

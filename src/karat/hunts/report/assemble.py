@@ -142,6 +142,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         flake_rate=decision.flake_rate,
         noise=decision.noise,
         notes=(*row.notes, *decision.notes),
+        unsettled=decision.unsettled,
     )
 
 

@@ -84,6 +84,9 @@ def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
         first, number = points[0].label, count(len(points), "point")
         said = f"{stage.title}: {number} not available, {first} the first: {reason}"
         yield info("points-missing", said, where=first)
+    for metric in stage.unsettled:
+        said = next((note for note in stage.notes if note.startswith(f"{metric} is not settled")), metric)
+        yield warn("metric-unsettled", f"{stage.title}: {said}", metric=metric, where=stage.key)
     for note in stage.notes:
         if note.startswith(NOT_REPRODUCED):
             yield warn("not-reproduced", note, where=stage.key)

@@ -338,6 +338,8 @@ def missed(stage: StageReport, report: HuntReport) -> str:
 def conclusion(report: HuntReport) -> str:
     """The first line: what a person wants to know before anything else."""
     state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
+    if unsettled := dict.fromkeys(metric for stage in report.stages for metric in stage.unsettled):
+        state += f" ({few(list(unsettled), 3)} not settled)"
     stale = list(report.never_rebuilt)
     name = (
         f"{report.name}: {few(stale, 3)} {'was' if len(stale) == 1 else 'were'} never rebuilt;"

@@ -22,8 +22,7 @@ from karat.hunts.search import inference
 from karat.hunts.search.inference import OUTLIERS, Array
 from karat.hunts.search.observations import Readings, Values, read_metric
 from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, is_broken_range, nearest_runnable
-from karat.hunts.search.spans import MetricPlan, decide, missed_dips, span_of
-from karat.hunts.settings import SearchSettings
+from karat.hunts.search.spans import Effort, MetricPlan, decide, missed_dips, span_of
 
 _NOTHING = 0.1  # That the change is not there at all, as far as is known beforehand.
 _REPEATS = 12
@@ -115,8 +114,9 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
 class Bisect:
     """Known good and bad; `good` may be the newer one: then the change is a repair."""
 
-    def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, good: int, bad: int) -> None:
-        self.settings, self.count, self._metrics = settings, count, tuple(metrics)
+    def __init__(self, effort: Effort, metrics: Sequence[Metric], *, good: int, bad: int) -> None:
+        self.effort, self._metrics = effort, tuple(metrics)
+        self.settings, self.count = effort.settings, effort.points
         self.first, self.last = min(good, bad), max(good, bad)
         self.old = int(bad < good)
 
@@ -127,7 +127,7 @@ class Bisect:
         ]
         tested = {at for at, one in seen.items() if one.values}
         missed = missed_dips(self.count, tested, seen.keys() - tested, "--strategy sweep")
-        return decide(plans, missed, self.settings.max_runs, seen, in_flight, room)
+        return decide(plans, missed, self.effort, seen, in_flight, room)
 
 
 class MetricSearch:
@@ -159,7 +159,7 @@ class MetricSearch:
             alone = "only one point gives a value: there is nothing to compare it with"
             untested = "neither end, nor anything beside it, could be run: there is nothing to bisect"
             note = "" if waiting else alone if inside else untested
-            return MetricPlan((*ends, *retries), left=len(ends) + 4, note=note)
+            return MetricPlan(self.metric.name, (*ends, *retries), left=len(ends) + 4, note=note)
         low, high, noise = min(inside), max(inside), None
         if self.binary:
             belief = binary_belief(inside, self.old)
@@ -180,18 +180,20 @@ class MetricSearch:
         if nothing >= self.settings.confidence or (
             nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
         ):
-            return MetricPlan((), flakes=belief.flakes, note=self._no_change_note(belief), noise=noise)
+            return MetricPlan(
+                self.metric.name, (), flakes=belief.flakes, note=self._no_change_note(belief), noise=noise
+            )
         span, sure = self._span(belief)
         spans = (span,) if span else ()
         if sure and nothing <= 1 - self.settings.confidence:
-            return MetricPlan((), spans, belief.flakes, noise=noise)
+            return MetricPlan(self.metric.name, (), spans, belief.flakes, noise=noise)
         requests = tuple(self._requests(belief, nothing, room))
         # Runs still to come: bits that are missing, over bits a run gives at best.
         place = belief.place[belief.place > 0]
         bits = float(-(place * np.log2(place)).sum())
         best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
         left = math.ceil(bits / max(best, 0.05)) + 1
-        return MetricPlan((*retries, *requests), spans, belief.flakes, left, noise=noise)
+        return MetricPlan(self.metric.name, (*retries, *requests), spans, belief.flakes, left, noise=noise)
 
     def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""
@@ -242,6 +244,7 @@ class MetricSearch:
         before = inference.middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
         after = inference.middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
         span = span_of(self.metric, (low, high), (before, after), min(chance, 0.9999), self.dead)
+        span = structs.replace(span, sure=sure)
         if self.metric.threshold is not None and not self.metric.binary:
             span = structs.replace(span, kind="improvement" if self.old else "regression")
         return span, sure

@@ -93,4 +93,6 @@ def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
 
 
 def count_runs(seen: Seen) -> int:
-    return sum(len(at.outcomes) for at in seen.values())
+    """How many runs there were; one that counts for several points, because all are the same build, is one."""
+    timed = {run for at in seen.values() for run in zip(at.started, at.where, strict=True)}
+    return len(timed) + sum(len(at.outcomes) - len(at.started) for at in seen.values())

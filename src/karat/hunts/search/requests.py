@@ -21,11 +21,14 @@ import msgspec
 from karat.hunts.model import Ask, Runs, Seen
 from karat.hunts.search.inference import ChangeMap
 from karat.hunts.search.observations import count_runs
+from karat.hunts.settings import SearchSettings
 
 MIDPOINT = "midpoint of {} and {}"
 SPECULATION = 4.0
 DOUBT = 0.03  # A stretch that is less likely than this to hold a change is left alone.
 SURE = 0.95  # A stretch that is more likely than this to hold a change is split.
+_AGAIN, _FREE = 100.0, 1000.0  # Ranks of runs for slots that would be idle: more of what is wanted, and elsewhere.
+_AT_ONCE = 3  # So many runs of one point are under way at most.
 _RANGE, _WORTH = 6, 8  # So many broken points with more than so many others among them are a broken range.
 _TRIES = 3
 
@@ -37,15 +40,16 @@ class RunRequest(NamedTuple):
     at: int
     why: str
     ends: tuple[int, ...] = ()  # The points that `why` names.
+    nth: int = 0  # Of several runs of one point at once.
 
 
 def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
-    """The best ones, each point once."""
-    chosen: dict[int, Ask] = {}
-    for request in sorted(requests):
+    """The first ones, each run once."""
+    chosen: dict[tuple[int, int], Ask] = {}
+    for request in requests:
         if len(chosen) >= room:
             break
-        chosen.setdefault(request.at, Ask(index=request.at, why=request.why, ends=request.ends))
+        chosen.setdefault((request.at, request.nth), Ask(index=request.at, why=request.why, ends=request.ends))
     return tuple(chosen.values())
 
 
@@ -54,6 +58,11 @@ def allowance(limit: int, seen: Seen, in_flight: Runs, room: int) -> int:
     if not limit:
         return max(room, 0)
     return max(min(room, limit - count_runs(seen) - sum(in_flight.values())), 0)
+
+
+def most_runs(settings: SearchSettings, count: int) -> int:
+    """What a search of so many points may take in all, confirming included: a sweep of the same precision."""
+    return max(settings.runs_per_point * count, 20 + 2 * settings.confirmations)
 
 
 def nearest_runnable(wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()) -> int | None:
@@ -167,8 +176,12 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_requests(state: SearchState, room: int) -> list[RunRequest]:
-    """Runs that would decide something, best first."""
-    requests = [RunRequest(1.2, at, "again: off its level") for at in state.map.odd if not state.pending.get(at)]
+    """Runs that would decide something, best first: what surely is a change comes before what may be one."""
+    requests = [
+        RunRequest(_AGAIN + nth if nth else 1.2, at, "again: off its level", nth=nth)
+        for at in state.map.odd
+        for nth in range(state.pending.get(at, 0), _AT_ONCE)
+    ]
     for i, (low, high) in enumerate(pairwise(state.map.positions)):
         chance = float(state.map.chance[i])
         if chance < DOUBT:
@@ -184,15 +197,32 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
             # Neighbours are run again until the answer is sure enough.
             why = "again: unsure which side it is on" if inside else "again: next to a change"
             if state.runs[doubtful] < state.map.repeats and not state.pending.get(doubtful):
-                requests.append(RunRequest(2 - min(chance, 1 - chance), doubtful, why))
-            continue
+                rank = 1.1 if chance >= SURE else 2 - min(chance, 1 - chance)
+                requests.append(RunRequest(rank, doubtful, why))
+            # With room for it, both sides, and what they may need after that.
+            requests += [
+                RunRequest(_AGAIN + nth, at, why, nth=nth)
+                for at in (low, high)
+                for nth in range(state.pending.get(at, 0), min(_AT_ONCE, state.map.repeats - state.runs[at]))
+                if at != doubtful or nth
+            ]
+            if not inside:
+                continue
         places = midpoints(low, high, state.dead, state.pending)
         for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
             # One in flight is what this stretch waits for; what lies beyond it is a guess.
-            ahead = k or any(low < at < high for at in state.pending)
-            rank = SPECULATION + k if ahead else 3 - min(chance, 0.999)
-            requests.append(RunRequest(rank, index, MIDPOINT, (low, high)))
+            ahead = doubtful is not None or k or any(low < at < high for at in state.pending)
+            rank = SPECULATION + k if ahead else 1 if chance >= SURE else 3 - chance
+            twice = (RunRequest(_AGAIN + nth + k, index, MIDPOINT, (low, high), nth) for nth in range(1, _AT_ONCE))
+            requests += [RunRequest(rank, index, MIDPOINT, (low, high)), *twice]
     return requests
+
+
+def spare_requests(count: int, tried: Collection[int]) -> Iterator[RunRequest]:
+    """For slots that would be idle: the middle of the longest stretch that nobody looked at, again and again."""
+    ends = sorted({-1, *tried, count})
+    places = midpoints(-1, count, [], ends[1:-1])
+    return (RunRequest(_FREE + k, at, "a slot was free") for k, at in enumerate(places))
 
 
 def settled(state: SearchState, i: int) -> bool:

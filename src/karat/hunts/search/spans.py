@@ -6,20 +6,28 @@ fail are a change: its two ends are closed in on.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from msgspec import structs
+
 from karat.hunts.model import CRASH, Decision, Metric, Missed, Noise, Runs, Seen, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
 from karat.hunts.search.observations import Values, count_runs
-from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, allowance, choose, count_untried, midpoints
+from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, choose, count_untried, midpoints, most_runs
+from karat.hunts.settings import SearchSettings
+from karat.report.words import count
+
+_TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
 
 
 class MetricPlan(NamedTuple):
     """What one metric wants, and what is known of it."""
 
+    name: str
     requests: tuple[RunRequest, ...]
     spans: tuple[Span, ...] = ()
     flakes: float | None = None
@@ -28,20 +36,59 @@ class MetricPlan(NamedTuple):
     noise: Noise | None = None
 
 
-def decide(
-    plans: Sequence[MetricPlan], missed: Missed | None, limit: int, seen: Seen, in_flight: Runs, room: int
+class Effort(NamedTuple):
+    """What a search may cost."""
+
+    settings: SearchSettings
+    points: int  # How many.
+    thrifty: bool = False  # Whether every run counts, and none is a guess.
+
+    def left(self, plans: Sequence[MetricPlan], done: int, *, waiting: int) -> int:
+        """Runs that may start, after so many, while so many metrics are waited for.
+
+        All metrics together have what a sweep of the same precision takes, less what confirms the changes. Once some are
+        settled, the others have their share, and no more: they do not hold up those.
+        """
+        most = most_runs(self.settings, self.points)
+        share = most * waiting // len(plans) if waiting else most
+        changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
+        kept = min(2 * self.settings.confirmations * len(changes), most // 2)
+        limit = self.settings.max_runs or most
+        return max(min(share, limit, most - kept) - done, 0)
+
+
+def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
+    plans: Sequence[MetricPlan],
+    missed: Missed | None,
+    effort: Effort,
+    seen: Seen,
+    in_flight: Runs,
+    room: int,
+    spare: Iterable[RunRequest] = (),
 ) -> Decision:
-    """What to run next for all metrics together, with `limit` runs in all (0: no limit), and what is known of them."""
-    requests = [request for plan in plans for request in plan.requests]
-    affordable = [request for request in requests if not limit or request.rank < SPECULATION]
-    wanted = choose(affordable, allowance(limit, seen, in_flight, room))
+    """What to run next for all metrics together, and what is known of them. `spare`: for slots that would be idle."""
+    done, limit = count_runs(seen) + sum(in_flight.values()), effort.settings.max_runs
+    waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
+    allowed = min(max(room, 0), effort.left(plans, done, waiting=len(waiting)))
+    requests = _in_turn(plans, done)
+    affordable = [one for one in requests if not (limit or effort.thrifty) or one.rank < SPECULATION]
+    wanted = choose(affordable, allowed)
     following = choose(affordable, len(wanted) + 4)[len(wanted) :]
+    if not (limit or effort.thrifty) and any(one.rank < 1 for one in requests):
+        # Later there is no use in them: in what is flat, every twentieth point is off by chance, and asks for more.
+        wanted = choose([*affordable, *spare], allowed)
     spans = tuple(span for plan in plans for span in plan.spans)
-    notes = tuple(dict.fromkeys(plan.note for plan in plans if plan.note))
+    notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
     if not requests and not in_flight:
         notes += wide_span_notes(spans)
-    elif limit and not wanted and not in_flight and count_runs(seen) >= limit:
-        notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were needed",)
+    elif not wanted and not in_flight and room > 0:
+        if limit and done >= limit:
+            notes += (f"stopped at {done} runs (max_runs): more runs were needed",)
+        else:
+            unsettled = tuple(plan.name for plan in waiting)
+            share = f"its share of a sweep with {count(effort.settings.runs_per_point, 'run')} per point"
+            more = "too noisy, or too many changes; runs_per_point in [search] allows more"
+            notes += tuple(f"{name} is not settled after {done} runs, {share}: {more}" for name in unsettled)
     return Decision(
         asks=wanted,
         likely_next=tuple(ask.index for ask in following),
@@ -51,10 +98,25 @@ def decide(
         missed=missed,
         noise=tuple(plan.noise for plan in plans if plan.noise is not None),
         notes=notes,
+        unsettled=unsettled,
     )
 
 
-def spans_of(metric: Metric, found: ChangeMap, values: Values, dead: Sequence[int]) -> tuple[Span, ...]:
+def _in_turn(plans: Sequence[MetricPlan], done: int) -> list[RunRequest]:
+    """The requests of all metrics: what is sure first, then what is in doubt, then guesses; in each the metrics take turns."""
+    ordered = []
+    for number, plan in enumerate(plans):
+        places = Counter[int]()
+        for request in sorted(plan.requests):
+            tier = bisect_right(_TIERS, request.rank)
+            ordered.append((tier, places[tier], (number - done) % len(plans), request))
+            places[tier] += 1
+    return [request for *_, request in sorted(ordered)]
+
+
+def spans_of(
+    metric: Metric, found: ChangeMap, values: Values, dead: Sequence[int], confidence: float
+) -> tuple[Span, ...]:
     """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
     wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
     # A change that is not narrowed down yet is told when it is more likely than that.
@@ -65,10 +127,14 @@ def spans_of(metric: Metric, found: ChangeMap, values: Values, dead: Sequence[in
     levels = [middle([value for p in stretch for value in values[p]]) for stretch in stretches]
     if metric.binary:
         levels = [round(level) for level in levels]
-    return tuple(
-        span_of(metric, found.positions[i : i + 2], levels[k : k + 2], min(float(found.chance[i]), 0.9999), dead)
-        for k, i in enumerate(at)
-    )
+    believed = [len(values[position]) >= found.needed for position in found.positions]
+    spans = []
+    for k, i in enumerate(at):
+        chance, ends = float(found.chance[i]), found.positions[i : i + 2]
+        sure = not wide[i] and chance >= confidence and all(believed[i : i + 2])
+        span = span_of(metric, ends, levels[k : k + 2], min(chance, 0.9999), dead)
+        spans.append(structs.replace(span, sure=sure))
+    return tuple(spans)
 
 
 def span_of(
@@ -169,10 +235,11 @@ def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Runs) -> 
 def edge_spans(metric: Metric, found: Sequence[Edge], values: Values, dead: Collection[int]) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
     sides = [(middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])) for edge in found]
-    return tuple(
+    spans = [
         span_of(metric, (edge.low, edge.high), levels, edge.confidence, dead)
         for edge, levels in zip(found, sides, strict=True)
-    )
+    ]
+    return tuple(structs.replace(one, sure=one.bad - one.good - 1 == len(one.between)) for one in spans)
 
 
 def surely_failing(again: Collection[int], values: Collection[int], failed: Collection[int]) -> frozenset[int]:

@@ -28,9 +28,11 @@ from karat.hunts.search.requests import (
     expected_left,
     grid_requests,
     grid_width,
+    spare_requests,
     split_requests,
 )
 from karat.hunts.search.spans import (
+    Effort,
     MetricPlan,
     decide,
     edge_requests,
@@ -46,19 +48,21 @@ from karat.hunts.settings import SearchSettings
 
 
 class Adaptive:
-    def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False) -> None:
-        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
+    def __init__(self, effort: Effort, metrics: Sequence[Metric], *, zoom: bool = False) -> None:
+        self._effort, self._metrics = effort, tuple(metrics)
+        self._settings, self._count = settings, count = effort.settings, effort.points
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
         self._grid = count if zoom else grid_width(count, settings.grid)
         self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
-        plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
+        plans = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
         missed = max((missed for _, missed in plans), key=lambda m: m.longest_dip, default=None)
-        return decide([plan for plan, _ in plans], missed, self._settings.max_runs, seen, in_flight, room)
+        spare = spare_requests(self._count, {*seen, *in_flight})
+        return decide([plan for plan, _ in plans], missed, self._effort, seen, in_flight, room, spare)
 
-    def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs) -> tuple[MetricPlan, Missed]:
+    def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs, room: int) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
         failing = surely_failing(read.again, read.values, read.failed)
         failed = read.failed | failing
@@ -67,7 +71,7 @@ class Adaptive:
         grid_left = len(requests)
         requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
-        left, flakes, noise = 0, None, None
+        left, flakes, noise, note = 0, None, None, ""
         if len(read.values) > 1:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
@@ -78,16 +82,21 @@ class Adaptive:
                 else level_map(values, count, smallest=smallest, under=read.under)
             )
             runs = {at: len(numbers) for at, numbers in values.items()}
+            if smallest and known.spread > smallest:
+                # What is smaller than the noise of one run is pinned to no two neighbours by ten runs of each.
+                known = level_map(values, count, smallest=known.spread, under=read.under)
+                off = f"about {100 * known.spread:.2g}% (one standard deviation)"
+                note = f"{metric.name}: runs of one level differ by {off}: smaller changes were not looked for"
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
-            requests += split_requests(state, 1 + 2 * len(in_flight) + 2)
-            spans = spans_of(metric, state.map, read.values, dead)
+            requests += split_requests(state, 1 + 2 * room)
+            spans = spans_of(metric, state.map, read.values, dead, sure)
             left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
             found = edges(read.values, failed, self._count)
             requests += edge_requests(found, dead, in_flight)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
-        plan = MetricPlan(tuple(requests), ordered, flakes, grid_left + left, noise=noise)
+        plan = MetricPlan(metric.name, tuple(requests), ordered, flakes, grid_left + left, note, noise)
         return plan, missed_dips(self._count, read.values, dead, self._rule_out)
 
 
@@ -129,7 +138,8 @@ class Sweep:
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count) if read.values else None
-                spans += spans_of(metric, found, read.values, sorted(holes)) if found else ()
+                sure = self._settings.confidence
+                spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
@@ -140,13 +150,14 @@ class Sweep:
                 analyses.append(analysis)
                 for step in analysis.steps:
                     sides, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
-                    spans.append(span_of(metric, sides, levels, step.confidence, holes))
+                    span = span_of(metric, sides, levels, step.confidence, holes)
+                    spans.append(structs.replace(span, sure=step.confidence >= self._settings.confidence))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
                 ends = edges(read.values, failed, self._count)
-                sure = likelier_than_flakes(ends, read.values, failed, self._count)
-                spans += edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
+                likely = likelier_than_flakes(ends, read.values, failed, self._count)
+                spans += edge_spans(metric, likely, read.values, (read.dead - failed) | self._missing)
         return Decision(
             asks=(),
             expected_left=left,
@@ -166,7 +177,7 @@ def _observation(name: str, values: tuple[float, ...], at: Observed | None) -> O
     return Observation(label=name, outcome=gravest, signature=next(filter(None, at.signatures), ""))
 
 
-def open_strategy(
+def open_strategy(  # noqa: PLR0913 - what a stage knows
     settings: SearchSettings,
     count: int,
     metrics: Sequence[Metric],
@@ -174,11 +185,12 @@ def open_strategy(
     missing: Collection[int] = (),
     names: Sequence[str] = (),
     levels: Mapping[str, tuple[float, float]] | None = None,
+    thrifty: bool = False,
 ) -> Strategy:
     """The strategy of [search] for `count` points.
 
     `missing`: points that are not there. `names`: of all points, for bisect's good and bad. `levels`: what a coarser stage
-    knows, metric → (before, after); the search is then for that one change.
+    knows, metric → (before, after); the search is then for that one change. `thrifty`: no run is a guess.
     """
     gone = frozenset(missing)
     there = [at for at in range(count) if at not in gone]
@@ -187,13 +199,13 @@ def open_strategy(
     inner: Strategy
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        inner = Adaptive(structs.replace(settings, grid=1), len(there), metrics)
+        inner = Adaptive(Effort(structs.replace(settings, grid=1), len(there), thrifty), metrics)
     elif settings.strategy == "bisect":
         good = _index_of(settings.good, names, there, 0, "good")
         bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
-        inner = Bisect(settings, len(there), metrics, good=good, bad=bad)
+        inner = Bisect(Effort(settings, len(there), thrifty), metrics, good=good, bad=bad)
     else:
-        inner = Adaptive(settings, len(there), metrics, zoom=levels is not None)
+        inner = Adaptive(Effort(settings, len(there), thrifty), metrics, zoom=levels is not None)
     return PresentPoints(inner, there, count)
 
 
