@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from karat.diffs.diff import DiffOptions
     from karat.diffs.result import Diff
     from karat.hunts.model import HuntReport
+    from karat.hunts.settings import HuntSettings
     from karat.refreshes.report import RefreshReport
     from karat.replays.options import Framework, ReplayOptions
     from karat.replays.outcome import ReplayReport
@@ -425,6 +426,7 @@ def _observation(label: str, value: float | None) -> Any:
 def hunt(  # noqa: PLR0913 - one parameter per option
     hunt_toml: str | Path = "hunt.toml",
     *,
+    settings: HuntSettings | None = None,
     strategy: Literal["adaptive", "sweep", "bisect"] | None = None,
     metrics: Sequence[str] = (),
     confidence: float | None = None,
@@ -442,12 +444,14 @@ def hunt(  # noqa: PLR0913 - one parameter per option
 
     Every attempt is in the journal at once: a hunt that is interrupted goes on with `resume`. `fresh` archives a journal
     that is there. `progress` is a stream that shows what happens; `abandoned` is called where the engine cannot be closed.
+    `settings` are those of a hunt that has no file, in this folder.
     """
     from karat.hunts.hunt import hunt_into, new_journal, resume_hunt
     from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read
+    from karat.hunts.journal.records import settings_json
 
-    file = Path(hunt_toml)
-    plain = read(file)
+    file = Path(hunt_toml if settings is None else f"{settings.name}.toml")
+    plain = settings or read(file)
     path = Path(journal) if journal else journal_path(file, plain)
     overrides = Overrides(
         strategy=strategy,
@@ -461,6 +465,8 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     if resume:
         return resume_hunt(path, overrides, progress, abandoned)
     with new_journal(path, file, apply_overrides(plain, overrides), fresh=fresh) as opened:
+        if settings is not None:
+            opened.set_fact("given", settings_json(plain))
         return hunt_into(opened, file, plain, overrides, progress, abandoned)
 
 

@@ -240,3 +240,52 @@ def test_one_that_is_enough_and_others_that_are_so_together() -> None:
     alone = blame(Bench(lambda taken: 90.0 if "a" in taken else None if taken else 100.0), "ab")
     assert alone.part == "a"
     assert alone.message.startswith("a alone causes it; what the rest does without it is unknown")
+
+
+MANY = "abcdefghijklmnopqrstuvwxyzABCDEF"
+FAILS = Metric(name="speed", binary=True)
+
+
+@given(st.sampled_from(MANY), st.sampled_from([SPEED, FAILS]))
+@settings(max_examples=10)
+def test_one_of_many_parts_is_found_by_halves(guilty: str, metric: Metric) -> None:
+    bench = Bench(lambda taken: 100.0 + 20 * (guilty in taken) if metric is SPEED else float(guilty in taken))
+    verdict = blame(bench, MANY, metric)
+    assert (verdict.part, verdict.message) == (guilty, f"{guilty} alone causes it")
+    assert verdict.confidence > 0.9
+    assert bench.runs < 80  # each of the 32 alone, and all without it, would be 128 mixes
+
+
+def test_two_of_many_parts_that_it_takes_together() -> None:
+    verdict = blame(Bench(lambda taken: float({"c", "k"} <= taken)), MANY, FAILS)
+    assert (verdict.parts, verdict.interaction) == (("c", "k"), True)
+
+
+def test_a_part_of_many_that_fits_only_with_others_is_named_and_they_are_beside_it() -> None:
+    """The new c needs the new k; the old c goes with either k."""
+    verdict = blame(
+        Bench(lambda taken: None if "c" in taken and "k" not in taken else float("c" in taken)), MANY, FAILS
+    )
+    assert (verdict.parts, verdict.beside) == (("c",), ("k",))
+    assert "new c alone: cannot be run: undefined symbol: x" in verdict.message
+
+
+def test_others_of_many_that_do_it_as_well_are_told() -> None:
+    verdict = blame(Bench(lambda taken: float(bool({"c", "k"} & taken))), MANY, FAILS)
+    assert verdict.message.endswith("alone causes it, and so do others without it")
+
+
+def test_another_error_than_that_of_the_new_side_is_not_the_change() -> None:
+    """New a fails by itself as the new side does not: what fails there is that a and b do not fit together."""
+
+    class Errors(Bench):
+        def _seen(self, taken: frozenset[str]) -> Observed:
+            self.runs += 1
+            said = {"ab": "AssertionError: shape", "b": "AssertionError: shape", "a": "ImportError: no x"}
+            here = said.get("".join(sorted(taken)), "")
+            outcome = Outcome.CRASH if here else Outcome.OK
+            return Observed(values={"crash": (float(bool(here)),)}, outcomes=(outcome,), signatures=(here,))
+
+    verdict = blame(Errors(lambda _: 0.0), "ab", CRASH)
+    assert verdict.part == "b"
+    assert "new a with old b: 1 (like neither)" in verdict.tried

@@ -296,3 +296,18 @@ def test_a_hunt_that_is_killed_while_it_clones_is_opened_again(history: History,
         process.wait()
         process.stdout.close()
     assert len(opened(history, tmp_path).points) == 5
+
+
+@pytest.mark.slow
+def test_bytecode_of_one_commit_is_not_taken_for_that_of_another(history: History, tmp_path: Path) -> None:
+    """Sources of the same size, written within one second, are the same to Python."""
+    for number in range(2):
+        history.at(NOON + number * HOUR, f"x {number}", **{"m.py": f"x = {number}\n"})
+    timeline = opened(history, tmp_path)
+    script = "touch -d @1000000000 m.py; env -u PYTHONDONTWRITEBYTECODE python3 -c 'import m; print(m.x)'"
+    last = len(timeline.points) - 1
+    assert [printed(run(timeline, n, tmp_path / "slot", "sh", "-c", script)) for n in (last, last - 1, last)] == [
+        "1",
+        "0",
+        "1",
+    ]

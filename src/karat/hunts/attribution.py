@@ -20,6 +20,7 @@ from karat.hunts.search.observations import samples
 from karat.hunts.timelines.timeline import Timeline
 
 _NEAR, _BLUR = 0.25, 0.1  # A share this near to none or all is that, if it is known this well.
+_FEW = 4  # Of more parts, those that make the change together are found first, by halves.
 _ADDS_UP = 0.25  # Shares of parts that act on their own add up to the whole, give or take this.
 
 Mix = Callable[[frozenset[str]], Point | None]
@@ -50,6 +51,12 @@ class Swaps:
         self._seen: dict[frozenset[str], Observed] = {}
         self._nothing, self._everything = frozenset[str](), frozenset(moved)
 
+    def of(self, moved: tuple[str, ...]) -> Swaps:
+        """The same with fewer parts, which make the change together; the others stay old."""
+        fewer = Swaps(moved, self._point, self._metric, self._measure, self._judge)
+        fewer._seen = {taken: seen for taken, seen in self._seen.items() if taken <= set(moved)}
+        return fewer
+
     @property
     def whole(self) -> Likeness:
         if not self._numbers(self._nothing) or not self._numbers(self._everything):
@@ -71,14 +78,22 @@ class Swaps:
                 return
             if not unclear and self.whole is Likeness.NEW:
                 return
-            mixes = ((taken, self._point(taken)) for taken in (self._nothing, *unclear, self._everything))
+            # A machine that drifts does not make a test fail.
+            known = self._metric.binary and self.whole is Likeness.NEW
+            wanted = unclear if known and unclear else [self._nothing, *unclear, self._everything]
+            mixes = ((taken, self._point(taken)) for taken in wanted)
             there = [(taken, point) for taken, point in mixes if point is not None]
             for (taken, _), seen in zip(there, self._measure([point for _, point in there]), strict=True):
                 self._seen[taken] = combined(self._seen.get(taken, Observed()), seen)
 
     def side(self, taken: Collection[str]) -> Likeness:
         chosen = frozenset(taken)
-        return self._classify(chosen)[0] if self._numbers(chosen) else Likeness.BROKEN
+        if not self._numbers(chosen):
+            return Likeness.BROKEN
+        here, old, new = ({s for s in self._seen[t].signatures if s} for t in (chosen, self._nothing, self._everything))
+        # Another error than the one at either end: parts that do not fit together, as a rule.
+        other = here and (old or new) and not here & (old | new)
+        return Likeness.ELSEWHERE if other else self._classify(chosen)[0]
 
     def share(self, taken: Collection[str]) -> float:
         """How much of the way from the old level to the new one a mix goes."""
@@ -109,6 +124,8 @@ class Swaps:
     def confidence(self) -> float:
         """That every mix is what it is said to be, of those that could be run."""
         mixes = [taken for taken in self._seen if taken not in {self._nothing, self._everything}]
+        if not mixes:
+            return self._judge(self._seen[self._nothing], self._seen[self._everything]).probability
         return prod(self._classify(taken)[1] for taken in mixes if self._numbers(taken))
 
     def _classify(self, taken: frozenset[str]) -> tuple[Likeness, float]:
@@ -125,6 +142,10 @@ class Swaps:
         share, apart = self.share(taken), verdicts == ("differ", "differ")
         between = Likeness.BETWEEN if 0 < share < 1 else Likeness.ELSEWHERE
         if self._metric.binary:
+            # What never did anything else than one end, and surely differs from the other, is like that end.
+            for likeness, end, other in ((Likeness.OLD, self._nothing, new), (Likeness.NEW, self._everything, old)):
+                if other.verdict == "differ" and len({*self._numbers(taken), *self._numbers(end)}) == 1:
+                    return likeness, other.probability
             return (between if apart else Likeness.UNSURE), both
         # To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner.
         blur = self.blur
@@ -173,6 +194,18 @@ def attribute(timeline: Timeline, old: Point, new: Point, metric: Metric, measur
     if len(moved) == 1:
         return Verdict(part=moved[0], parts=moved, message=f"only {moved[0]} moved", confidence=1.0)
     swaps = Swaps(moved, lambda taken: timeline.mixed(old, new, taken), metric, measure, judge)
+    others = ""
+    if len(moved) > _FEW:
+        swaps.ask([frozenset(moved)])
+        if swaps.whole is Likeness.NEW:
+            found = _fewest(swaps, moved)
+            swaps.ask([rest] if (rest := frozenset(moved) - found) else [])
+            others = ", and so do others without it" if rest and swaps.side(rest) is Likeness.NEW else ""
+            moved = tuple(name for name in moved if name in found)
+            swaps = swaps.of(moved)
+    if len(moved) == 1:
+        said, sure = f"{moved[0]} alone causes it{others}", swaps.confidence()
+        return Verdict(part=moved[0], parts=moved, message=said, tried=swaps.sentences(), confidence=sure)
     singles = [frozenset({name}) for name in moved]
     # Of two parts, new A with old B is old B with new A.
     without = [frozenset(moved) - one for one in singles]
@@ -189,15 +222,15 @@ def attribute(timeline: Timeline, old: Point, new: Point, metric: Metric, measur
     partly = tuple(name for name in moved if alone[name] is Likeness.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Likeness.NEW, Likeness.OLD, Likeness.BETWEEN})
     if enough:
-        found = _enough(swaps, enough, moved)
+        verdict = _enough(swaps, enough, moved)
     elif partly:
-        found = _shares(swaps, partly, unknown)
+        verdict = _shares(swaps, partly, unknown)
     elif unknown:
-        found = _by_leaving_out(swaps, moved, unknown)
+        verdict = _by_leaving_out(swaps, moved, unknown)
     else:
-        found = _together(swaps, moved)
+        verdict = _together(swaps, moved)
     # Asked last: deciding may have taken more runs.
-    return structs.replace(found, tried=swaps.sentences())
+    return structs.replace(verdict, message=f"{verdict.message}{others}", tried=swaps.sentences())
 
 
 def _enough(swaps: Swaps, enough: tuple[str, ...], moved: tuple[str, ...]) -> Verdict:
@@ -246,14 +279,15 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
     """Where a part cannot be tried alone: what happens without it."""
     without = {name: swaps.side(frozenset(moved) - {name}) for name in moved}
     needed = tuple(name for name in moved if without[name] is Likeness.OLD)
-    others = [name for name in moved if name not in needed]
+    others = tuple(name for name in moved if name not in needed)
     why = "; ".join(f"new {name} alone: {swaps.why({name})}" for name in unknown)
+    beside = others if len(needed) == 1 else ()
     if len(needed) == 1 and len(moved) > 2 and all(without[n] is Likeness.NEW for n in others):
         said = f"without {needed[0]} it disappears, without any other it stays ({why})"
-        return Verdict(part=needed[0], parts=needed, message=said, confidence=swaps.confidence())
+        return Verdict(part=needed[0], parts=needed, beside=beside, message=said, confidence=swaps.confidence())
     if needed:
         said = f"it takes {_enumerate(needed)}; whether that is enough is unknown ({why})"
-        return Verdict(parts=needed, message=said)
+        return Verdict(parts=needed, beside=beside, message=said)
     return Verdict(parts=unknown, message=f"which part caused it is unclear ({why})")
 
 

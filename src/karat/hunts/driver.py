@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
@@ -34,9 +33,6 @@ from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.system.secrets import scrub, secrets_in
-
-if TYPE_CHECKING:
-    from karat.hunts.timelines.git import GitTimeline
 
 INTERRUPTED = "it was interrupted"
 FAILED = Metric(name="fails", better="lower", binary=True)
@@ -110,7 +106,7 @@ class Driver:
         notes = notes_on(stage.timeline, stage.points, self._hunt.settings.skip if depth == 0 else ())
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
-            why = ((commits := _commits(stage)) and commits.absent) or (
+            why = stage.timeline.absent or (
                 "what is put under test here may be another build or environment than at the coarser stage, or nothing was "
                 "rebuilt; `karat hunt show POINT` says what was under test"
             )
@@ -183,8 +179,9 @@ class Driver:
             self._lacking.append(said)
             return None
         points = mark_skipped(timeline.points, settings.skip)
+        row = structs.replace(row, timeline=timeline.name, title=timeline.title or row.title)
         if journal.stage(row.key) is None:
-            journal.begin_stage(structs.replace(row, timeline=timeline.name), points)
+            journal.begin_stage(row, points)
         else:
             # Positions mean something to the strategy and in reports, so what has come since is for another hunt.
             # Whether a point can be had is today's word.
@@ -215,20 +212,27 @@ class Driver:
     def _look_into(self, stage: OpenStage, decision: Decision, site: Site) -> None:
         """Whose change it is, and where to look closer; the verdict is in the journal."""
         old, new = stage.points[site.good], stage.points[site.bad]
-        finer = stage.depth + 1 < len(self._stages)
-        commits = _commits(stage)
-        if not finer and commits and site.bad == site.good + 1:
-            # A merge has a branch that can be looked into on the same timeline.
-            finer = commits.finer(old, new)
-        zoom = child_key(stage.key, site.numbers[0], stage.depth + 1) if finer else ""
         blame = Blame(self._hunt, self._measurer, stage, site)
+        zoom = None
         for number in site.numbers:
             found = self._journal.changes(stage.key).get(number, ChangeRow())
             found = blame.swapped(found, decision.spans[number])
-            if not finer:
+            if zoom is None:
+                finer = stage.depth + 1 < len(self._stages)
+                if not finer and site.bad == site.good + 1:
+                    # A merge has a branch that can be looked into on the same timeline; an environment has packages.
+                    finer = stage.timeline.finer(*self._ends(stage.key, found, old, new))
+                zoom = child_key(stage.key, site.numbers[0], stage.depth + 1) if finer else ""
+            if not zoom:
                 found = blame.confirmed(found, decision.spans[number])
             found = structs.replace(found, zoom=zoom, suspects=tuple(stage.timeline.suspects(old, new)))
             self._journal.save_change(stage.key, number, found)
+
+    def _ends(self, stage: str, found: ChangeRow, old: Point, new: Point) -> tuple[Point, Point]:
+        """Where a finer stage looks: only the part that made the change moves, where one did."""
+        mixed = (self._journal.point(stage, name) if name else None for name in (found.since, found.towards))
+        since, towards = mixed
+        return since or old, towards or new
 
     def _zoom(self, row: StageRow, decision: Decision, depth: int) -> None:
         """The finer stages, one per place of change."""
@@ -237,9 +241,7 @@ class Driver:
             whose = found.get(site.numbers[0], ChangeRow())
             if not whose.zoom:
                 continue
-            # Only the part that made the change moves, where one did.
-            mixed = self._journal.point(row.key, whose.towards) if whose.towards else None
-            old, new = points[site.good], mixed or points[site.bad]
+            old, new = self._ends(row.key, whose, points[site.good], points[site.bad])
             config = self._config(depth + 1)
             seen_at = [self._identity(row.key, point) for point in (old, new)]
             child = StageRow(
@@ -270,11 +272,6 @@ class Driver:
         return next((row.attempt.identity for row in rows if row.attempt.identity), {})
 
 
-def _commits(stage: OpenStage) -> GitTimeline | None:
-    """The timeline of a stage of commits, which knows of merges."""
-    return cast("GitTimeline", stage.timeline) if stage.timeline.name == "commits" else None
-
-
 class Blame:
     """What swapping and confirming say of one place of change. What the journal knows already is not run again."""
 
@@ -291,11 +288,12 @@ class Blame:
         if timeline.mixed(self._old, self._new, frozenset()) is None:
             return structs.replace(found, swapped=True)
         verdict = attribute(timeline, self._old, self._new, *self._means("swap", "swapping parts", span))
-        towards = ""
-        if verdict.part and not verdict.interaction:
-            mixed = timeline.mixed(self._old, self._new, frozenset({verdict.part}))
-            towards = mixed.id if mixed is not None else ""
-        return structs.replace(found, verdict=verdict, swapped=True, towards=towards)
+        since = towards = ""
+        if (verdict.part or verdict.beside) and not verdict.interaction:
+            beside = frozenset(verdict.beside)
+            ends = [timeline.mixed(self._old, self._new, taken) for taken in (beside, beside | set(verdict.parts))]
+            since, towards = (point.id if point is not None else "" for point in ends)
+        return structs.replace(found, verdict=verdict, swapped=True, since=since, towards=towards)
 
     def confirmed(self, found: ChangeRow, span: Span) -> ChangeRow:
         """Whether the culprit and its parent, run again, still differ."""

@@ -76,17 +76,24 @@ class HuntInterrupted(KeyboardInterrupt):
         self.report = report
 
 
+def settings_of(journal: Journal) -> tuple[Path, HuntSettings, Overrides]:
+    """The file of a journal's hunt, what it says today, or what was given without a file, and what options said."""
+    facts = journal.facts()
+    # Where it was when the hunt began; in this folder, if the whole folder has moved.
+    file = Path(facts.get("file", ""))
+    file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
+    plain = journal.fact("given", HuntSettings) if "given" in facts else read(file)
+    return file, plain, journal.fact("overrides", Overrides, "{}")
+
+
 def resume_hunt(
     path: Path, overrides: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]
 ) -> HuntReport:
     """Go on with the hunt of a journal, with what options say now, and otherwise with what they said when it began."""
     with Journal.resume(path) as journal:
         facts = journal.facts()
-        # Where it was when the hunt began; in this folder, if the whole folder has moved.
-        file = Path(facts.get("file", ""))
-        file = Path(file.name) if not file.exists() and Path(file.name).is_file() else file
-        plain = read(file)
-        together = overrides.over(journal.fact("overrides", Overrides, "{}"))
+        file, plain, before = settings_of(journal)
+        together = overrides.over(before)
         settings = records.settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
         if changed := records.changed_settings(facts["settings"], settings):

@@ -209,10 +209,10 @@ def _understand(key: str, reader: Callable[[T], object], value: T) -> None:
 
 def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
     """A stage needs the table that says what it is about."""
-    for name in ("containers", "packages", "values"):
+    for name in ("containers", "packages", "values", "split"):
         there = name not in timelines or getattr(settings, name) is not None
         _expect(there, f"stages names {name}: expected a table [{name}], found none")
-    for name in sorted(timelines & {"checkouts", "commits"}):
+    for name in sorted(timelines & {"checkouts", "commits", "split"}):
         _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
     if settings.packages is not None and not _PROJECT.fullmatch(name := settings.packages.name):
         raise mistake(f"packages.name: expected the name of a project, found {name!r}; extras belong in requires")
@@ -237,7 +237,7 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
 def _check_order(found: Sequence[Stage]) -> None:
     """Coarse to fine: a stage must be able to look between two points of the one before it."""
     for stage in found:
-        if stage.timeline in {"packages", "values"} and len(found) > 1:
+        if stage.timeline in {"packages", "values", "split"} and len(found) > 1:
             said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
             raise mistake(f"stages: {said}; nothing is finer or coarser than it")
     for coarse, fine in pairwise(found):
@@ -367,11 +367,18 @@ def preset_text(name: str, folder: Path) -> str:
     found = resources.files("karat").joinpath("hunts", "presets", f"{name}.toml").read_text(encoding="utf-8")
     if "@NAME@" not in found:
         return found
+    known = repository_around(folder)
+    # JSON's form of a text is TOML's, too.
+    return re.sub(r"@([A-Z]+)@", lambda slot: json.dumps(known[slot[1]], ensure_ascii=False), found)
+
+
+def repository_around(folder: Path) -> dict[str, str]:
+    """The repository that a folder is in: its name (twice: as a key), where it is, its branch, and a commit that may be good."""
     from karat.system.git import find_root, resolve, run_git
 
     root = find_root(folder)
     if root is None:
-        said = f"expected {folder} to be in a git repository, whose commits the preset git hunts, found none"
+        said = f"expected {folder} to be in a git repository, whose commits are hunted, found none"
         raise UsageError(said, next_command="karat hunt init --preset pypi")
     if resolve(root, "HEAD") is None:
         raise UsageError(f"expected commits in {root}, found none", next_command="git log --oneline -5")
@@ -383,7 +390,7 @@ def preset_text(name: str, folder: Path) -> str:
             return ""
 
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", root.name).strip("-") or "repository"
-    known = {
+    return {
         "NAME": name,
         "KEY": name,
         "URL": os.path.relpath(root, folder.resolve()),
@@ -392,5 +399,3 @@ def preset_text(name: str, folder: Path) -> str:
         "GOOD": answer("describe", "--tags", "--abbrev=0", "HEAD^")
         or answer("rev-list", "--first-parent", "--max-count=200", "HEAD").split()[-1],
     }
-    # JSON's form of a text is TOML's, too.
-    return re.sub(r"@([A-Z]+)@", lambda slot: json.dumps(known[slot[1]], ensure_ascii=False), found)

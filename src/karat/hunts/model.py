@@ -189,6 +189,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interaction: bool = False  # It takes both: neither alone makes the change.
     tried: tuple[str, ...] = ()  # Sentences: `new xla with old jax: 537 (as new)`.
     parts: tuple[str, ...] = ()  # Every repository that has a share in it, or that it takes: one, where `part` says so.
+    beside: tuple[str, ...] = ()  # Parts that must be new for `parts` to be tried; without `parts` they are as old.
     shares: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Of those that make a part of it each: how much of it, alone."""
     message: str = ""  # One sentence: `xla alone causes it`.
@@ -242,6 +243,25 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
+class SplitCell(msgspec.Struct, frozen=True, kw_only=True):
+    """What one code came to in one environment."""
+
+    id: str
+    code: str  # old, new; of several repositories also mixed.
+    environment: str  # old, new.
+    runs: int
+    failed: int
+    values: Mapping[str, tuple[float, ...]]
+    error: str
+
+
+class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The 2×2 of `karat hunt split`."""
+
+    verdicts: Mapping[str, str]  # Metric → code, environment, both, interaction, neither, unclear.
+    cells: tuple[SplitCell, ...]
+
+
 class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything a hunt found."""
 
@@ -255,6 +275,7 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     units: Mapping[str, str] = msgspec.field(default_factory=dict)  # Metric → unit, of those that have one.
     betters: Mapping[str, Better] = msgspec.field(default_factory=dict)
     """Metric → which direction is better, where somebody said so."""
+    split: SplitReport | None = None
     stages: tuple[StageReport, ...]
     culprits: tuple[Culprit, ...] = ()
     runs: int = 0

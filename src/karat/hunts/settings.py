@@ -26,6 +26,7 @@ SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "instructions", "go
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 EDIT = "edit hunt.toml"
 COMMIT = re.compile(r"[0-9a-f]{7,64}")  # A commit's id, also a short one.
+ENVIRONMENT = "environment"  # The part of a split's points that is old or new packages.
 IMAGE = "image"  # The part of a point that names the container everything is built in.
 
 
@@ -186,6 +187,19 @@ class PackageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     at_its_time: bool = False  # Dependencies as they were when the version was released, not as they are today.
 
 
+class SplitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[split]: two environments; the code's two ends are `good` and `bad` of [commits]."""
+
+    old: str | Mapping[str, str]
+    new: str | Mapping[str, str]
+    """Lock files (see `timelines.locks`), or package → version."""
+    python: str = ""
+    index: str = ""
+    """Both as in [packages]."""
+    requires: tuple[str, ...] = ()  # What else is installed on both sides: `pytest`.
+    no_deps: bool = False  # Installs what is listed and nothing else, also where it does not fit together.
+
+
 class ValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[values]: any list of texts; the command finds its own in `{value}` and $KARAT_VALUE."""
 
@@ -231,7 +245,7 @@ class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     name: str = ""
     stages: tuple[str, ...]
-    """`containers by day`, `checkouts by hour`, `commits`, `packages`, `values`; coarse to fine."""
+    """`containers by day`, `checkouts by hour`, `commits`, `packages`, `values`, `split`; coarse to fine."""
     probe: ProbeSettings
     containers: ContainerSettings | None = None
     repositories: tuple[RepositorySettings, ...] = ()
@@ -239,6 +253,7 @@ class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     commits: CheckoutSettings | None = None  # By default as checkouts.
     packages: PackageSettings | None = None
     values: ValueSettings | None = None
+    split: SplitSettings | None = None
     search: SearchSettings = SearchSettings()
     engine: EngineSettings = EngineSettings()
     work: str = ".karat/hunt"  # Kept clones, builds, environments and the journal, relative to hunt.toml's folder.

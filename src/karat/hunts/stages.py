@@ -12,7 +12,7 @@ from karat.hunts.model import Span
 from karat.hunts.settings import HuntSettings, Stage, mistake, parse_duration, parse_step
 
 GROUP = "karat.timelines"
-BUILT_IN = ("containers", "checkouts", "commits", "packages", "values")
+BUILT_IN = ("containers", "checkouts", "commits", "packages", "values", "split")
 
 
 def stages(settings: HuntSettings) -> tuple[Stage, ...]:

@@ -218,6 +218,12 @@ _STRUCTS: dict[str, PublishedSchema] = {
     "hunts.report.terminal:Status": PublishedSchema(
         name="karat.hunt-status/1", title="karat hunt status", description="How far a hunt is.", signed=("*",)
     ),
+    "hunts.try_point:Tried": PublishedSchema(
+        name="karat.hunt-try/1",
+        title="karat hunt try",
+        description="One point of a hunt, or two, run by hand.",
+        signed=("*",),
+    ),
     "hunts.report.terminal:ShownPoint": PublishedSchema(
         name="karat.hunt-point/1",
         title="karat hunt show",

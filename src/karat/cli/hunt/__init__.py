@@ -13,16 +13,21 @@ from karat.cli.output import quiet_option
 
 COMMANDS = {
     "run": "Hunt for every regression, dip and crash on a timeline.",
+    "split": "Tell whether code or environment made the change, then which commit or package.",
+    "from-issue": "Hunt between the dates and values that an issue names.",
     "init": "Write a commented hunt.toml.",
     "resume": "Continue a hunt that was stopped or killed.",
     "status": "Show how far a hunt is.",
     "report": "Report what a hunt found: terminal, JSON, Markdown, HTML.",
+    "try": "Run one point by hand, or two side by side.",
     "show": "Show one point of a hunt: its attempts, identity and logs.",
 }
 _EXAMPLES = """
 \b
 Examples:
   karat hunt init --preset git && karat hunt
+  karat hunt -- python -m pytest -q tests/test_loss.py
+  karat hunt split --code v1.2..v1.3 --packages old.txt..new.txt -- python bench.py
   karat hunt --strategy sweep --jobs 4
   karat hunt status
   karat hunt report --html hunt.html --markdown issue.md
@@ -30,13 +35,57 @@ Examples:
 """
 
 
-@click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, otherwise="run", epilog=_EXAMPLES)
+_HOMES = {"split": "given:split", "from-issue": "given:from_issue", "try": "try_point:command"}
+
+
+@click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, homes=_HOMES, otherwise="run", epilog=_EXAMPLES)
 def command() -> None:
     """Find every regression, dip and crash, down to the commit.
 
     A hunt puts the points of a timeline (nightly images, checkouts by the hour, commits, released packages) under test,
     as few as it takes, and looks closer where something changed. hunt.toml says what and how.
     """
+
+
+class ProbeCommand(click.Command):
+    """A command whose line may end with `-- CMD`: what is run at each point, word by word."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what follows `--` from options and arguments."""
+        cut = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:cut])
+        ctx.params["command_words"] = tuple(args[cut + 1 :])
+        return left
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The usage line, with it."""
+        return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
+
+
+def probe_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What `-- CMD` is judged by; handed on as `asked`, which is None without a command."""
+
+    @functools.wraps(function)
+    def command(command_words: tuple[str, ...], **given: Any) -> int:
+        from karat.hunts.given import Asked
+
+        options = {name: given.pop(name) for name in Asked.__struct_fields__ if name != "command"}
+        return int(function(asked=Asked(command=command_words, **options) if command_words else None, **given))
+
+    wrapped: Callable[..., Any] = command
+    for option in (
+        click.option("--repeats", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of CMD per attempt."),
+        click.option("--timeout", default="30 min", metavar="T", help="CMD hangs if it takes longer: 90 s, 10 min."),
+        click.option("--build", default="", metavar="WORDS", help="Run this in each checkout before CMD, unmeasured."),
+        click.option("--better", type=click.Choice(["lower", "higher", "equal"]), help="Which values are better."),
+        click.option("--crash", metavar="PATTERN", help="Hunt this error of CMD; others say nothing. Default: any."),
+        click.option("--seconds", is_flag=True, help="Look at how long CMD takes."),
+        click.option(
+            "--value", metavar="PATTERN", help="Look at the number that CMD prints: after this, or its first group."
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,6 +105,24 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search; overrides [search]."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--max-runs, --journal, --fresh, --resume and --dry-run, of those who begin a hunt."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Show points, runs, time and GPUs; run nothing."),
+        click.option("--resume", is_flag=True, help="Continue the existing journal."),
+        click.option("--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."),
+        click.option("--journal", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."),
+        click.option(
+            "--max-runs",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Stop after this many runs, all stages together.",
         ),
     ):
         function = option(function)

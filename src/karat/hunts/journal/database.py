@@ -98,12 +98,13 @@ STATEMENTS = (
 """What makes an empty file a journal."""
 
 
-def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> Command:
+def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False, verb: str = "show") -> Command:
+    """`karat hunt show`, or `karat hunt try`."""
     words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
     words += ["--journal", journal] if journal else []
     # A value may look like an option: -1, -h.
     named = [*words, "--", point] if point.startswith("-") else [point, *words]
-    return Command("karat", "hunt", "show", *named)
+    return Command("karat", "hunt", verb, *named)
 
 
 def resume_command(journal: str, *, budget: int = 0) -> Command:

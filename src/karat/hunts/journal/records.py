@@ -141,5 +141,6 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     zoom: str = ""  # The key of the stage that looked into it.
     swapped: bool = False  # Whether swapping is over; a verdict without a part is one, too.
     confirmed: bool = False
+    since: str = ""
     towards: str = ""
-    """The mixed point that has the change with one part alone: a finer stage looks no further than that."""
+    """The mixed points between which one part alone moves, and the change shows: a finer stage looks no further."""

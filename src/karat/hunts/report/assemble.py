@@ -25,11 +25,13 @@ from karat.hunts.model import (
     StageReport,
 )
 from karat.hunts.report.rebuilt import never_rebuilt
-from karat.hunts.report.reproduce import reproduce_command
+from karat.hunts.report.reproduce import LONGEST, reproduce_command
 from karat.hunts.report.sentences import between, flags, sure, urgency, value
+from karat.hunts.report.split import split_of
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
+from karat.hunts.timelines.container_engine import Kind
 
 _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of it.
 
@@ -60,6 +62,7 @@ def build_report(journal: Journal) -> HuntReport:
         journal=str(journal.path),
         command=journal.fact("command", tuple[str, ...], "[]"),
         state=state,
+        split=split_of(journal, stages[0], [m for m, _ in metrics]) if stages and rows[0].timeline == "split" else None,
         stages=stages,
         culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
         runs=journal.runs(),
@@ -154,18 +157,24 @@ def _kind(span: Span, dip: int | None, new: PointReport) -> str:
 
 
 def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport) -> str:
-    """One line for a shell, or the command that shows every step."""
-    point, last = tried.point, tried.attempts[-1] if tried.attempts else None
-    line = ""
+    """One line for a shell that can be read, or the command that runs the point."""
+    point, identity, line = tried.point, tried.attempts[-1].identity if tried.attempts else {}, ""
     if settings is not None:
-        # The container engine that was really used, whichever hunt.toml left to be found.
-        ran = journal.commands(row.key, point.id, last.number) if last else ()
-        podman = any(PurePath(word).name == "podman" for command in ran for word in command.argv[:1])
-        line = reproduce_command(
-            settings, row.timeline, point, last.identity if last else {}, engine="podman" if podman else "docker"
-        )
+        engine = engine_used(journal, row.key, tried.attempts)
+        line = reproduce_command(settings, row.timeline, point, identity, engine=engine)
     # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
-    return line or str(show_command(point.id, stage=row.key))
+    return (
+        line
+        if 0 < len(line) <= LONGEST
+        else str(show_command(point.id, stage="" if row.key == "0" else row.key, verb="try"))
+    )
+
+
+def engine_used(journal: Journal, stage: str, tried: Sequence[Attempt]) -> Kind:
+    """The container engine that was really used at a point, whichever hunt.toml left to be found."""
+    ran = journal.commands(stage, tried[-1].point, tried[-1].number) if tried else ()
+    podman = any(PurePath(word).name == "podman" for command in ran for word in command.argv[:1])
+    return "podman" if podman else "docker"
 
 
 def culprits(

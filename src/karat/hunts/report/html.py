@@ -14,6 +14,7 @@ from pathlib import PurePath
 from karat.changepoints.series import Outcome
 from karat.hunts.model import ChangeReport, HuntReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
+from karat.hunts.report.split import split_sentences, split_table
 from karat.report import html as page
 from karat.report.html import text
 from karat.report.words import count, printable
@@ -37,6 +38,10 @@ def _body(report: HuntReport) -> Iterator[str]:
         yield f'<p class="note">{text(note)}</p>'
     if report.stages:
         yield from _charts(report.stages[0], report)
+    if report.split is not None:
+        yield from (f"<p><b>{text(said)}</b></p>" for said in split_sentences(report.split))
+        rows = ("".join(f"<td>{text(one)}</td>" for one in row) for row in split_table(report.split, report.units))
+        yield f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
     for culprit in report.culprits:
         change = culprit.change
         yield f'<section class="culprit {text(change.kind)}">'

@@ -1,7 +1,7 @@
-"""One line for a shell that puts a point under test again, by hand, without karat. Pure.
+"""A line for a shell, or a script, that puts a point under test again, by hand, without karat. Pure.
 
-Where a point needs more than a line (a build inside a kept container), there is none. It can be pasted whatever a terminal and
-a report do to what cannot be printed; what may be a secret is taken from the reader's own environment: it goes into issues.
+Where a point needs more (a build inside a kept container), there is none. It can be pasted whatever a terminal and a report
+do to what cannot be printed; what may be a secret is taken from the reader's own environment: it goes into issues.
 """
 
 from __future__ import annotations
@@ -22,27 +22,48 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _quoted = partial(quoted, lines=True)
 
 
+LONGEST = 160
+"""Characters of a line that a person still reads; beyond it, reports name `karat hunt try`, which can write a script."""
+
+
 def reproduce_command(
     settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], *, engine: Kind = "docker"
 ) -> str:
-    """The line, to be run in hunt.toml's folder; empty where one is not enough. `engine` runs containers."""
+    """The line, to be run in hunt.toml's folder; empty where there is none. `engine` runs containers."""
+    steps = _steps_of(settings, timeline, point, identity, engine)
+    return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})" if steps else ""
+
+
+def reproduce_script(
+    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], *, engine: Kind = "docker"
+) -> str:
+    """The same as a script; empty where there is none."""
+    steps = _steps_of(settings, timeline, point, identity, engine)
+    head = f"#!/bin/bash\n# {' '.join(point.label.split())}, as karat hunt tried it; run it in the folder of the hunt.\nset -e\n"
+    return head + "\n".join(steps) + "\n" if steps else ""
+
+
+def _steps_of(
+    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], engine: Kind
+) -> list[str]:
     # What is run at a point, setup first, with what karat would put into it.
     named = {"{point}": point.id, "{value}": point.parts.get("value", "{value}")}
     asked = (split_command(settings.probe.setup), split_command(settings.probe.command))
     commands = [" ".join(_word(word, named) for word in words) for words in asked if words]
     if timeline == "containers":
-        return _container(settings, point, identity, commands, engine)
+        line = _container(settings, point, identity, commands, engine)
+        return [line] if line else []
     out = ['KARAT_OUT="$(mktemp -d)"'] if _leaves_files(settings) else []
     variables = [*out, *_assignments(settings.probe.env)]
-    if timeline in {"checkouts", "commits"}:
-        return _checkout(settings, point, _steps(variables, commands))
+    if timeline in {"checkouts", "commits", "split"}:
+        return _checkout(settings, point, identity, _steps(variables, commands))
     if timeline == "packages":
-        return _package(settings, point, identity, variables, commands)
+        line = _package(settings, point, identity, variables, commands)
+        return [line] if line else []
     if timeline == "values":
         value = f"KARAT_VALUE={_quoted(point.parts.get('value', point.id))}"
-        steps = _steps([value, *variables], commands)
-        return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})"
-    return ""
+        return _steps([value, *variables], commands)
+    return []
 
 
 def _word(word: str, named: Mapping[str, str]) -> str:
@@ -106,13 +127,20 @@ def _container(
     return " ".join([*words, *map(_quoted, (*gpus, *asked.options, image)), run])
 
 
-def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str:
-    """Fresh clones beside one another, at the point's commits, built, and the probe."""
+def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str], probe: Sequence[str]) -> list[str]:
+    """Fresh clones beside one another, at the point's commits, built, and the probe; of a split, in its packages."""
     asked = settings.commits or settings.checkouts
     moved = [one for one in settings.repositories if one.name in point.parts]
     if asked.container or settings.checkouts.container or not moved:
-        return ""
-    steps = ['cd "$(mktemp -d)"']
+        return []
+    steps = ["root=$PWD", 'cd "$(mktemp -d)"']
+    if settings.split is not None:
+        there = {k.removeprefix("package."): v for k, v in identity.items() if k.startswith("package.")}
+        if not there:
+            return []
+        python = f" --python {_quoted(settings.split.python)}" if settings.split.python else ""
+        pins = " ".join(_quoted(f"{name}=={version}") for name, version in there.items())
+        steps += [f"uv venv -q{python} packages", ". packages/bin/activate", f"uv pip install -q --no-deps {pins}"]
     for one in moved:
         folder, url = _quoted(str(one.folder or one.name)), _quoted(one.url)
         away = "://" in one.url or one.url.startswith(("/", "git@"))
@@ -125,7 +153,7 @@ def _checkout(settings: HuntSettings, point: Point, probe: Sequence[str]) -> str
     build = " ".join(map(_quoted, split_command(asked.build)))
     steps += [build] if build else []
     steps += [step.replace('"$PWD"', '"$root"') for step in probe]
-    return f"(root=$PWD; {' && '.join(steps)})"
+    return steps
 
 
 def _package(

@@ -19,6 +19,7 @@ from karat.hunts.model import Attempt, HuntReport, Point, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report, settings_of_journal
 from karat.hunts.report.sentences import duration, flags, value
+from karat.hunts.report.split import split_sentences, split_table
 from karat.report.terminal import Line
 from karat.report.words import count
 from karat.system.command import Command, quoted
@@ -39,6 +40,12 @@ _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "
 def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
     yield ((say.conclusion(report), "bold"),)
     yield from (((said, "yellow"),) for said in say.at_the_top(report))
+    if report.split is not None:
+        yield ()
+        yield from (((line, "bold"),) for line in split_sentences(report.split))
+        rows = split_table(report.split, report.units)
+        wide = max(len(row[1]) for row in rows)
+        yield from (((f"  {row[0]:<8}  {row[1]:<{wide}}  {row[2]}", ""),) for row in rows)
     for culprit in report.culprits:
         yield ()
         change = culprit.change

@@ -51,7 +51,6 @@ class GitTimeline(Timeline):
     ) -> None:
         self.name, self.points, self._repositories = name, tuple(points), repositories
         self.absent = absent
-        """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
         self.findings = (*repositories.findings(), *(info("history-odd", note) for note in notes))
 
     def identity(self, point: Point) -> Mapping[str, str]:
@@ -90,12 +89,10 @@ class GitTimeline(Timeline):
         return [suspect for name in moved for suspect in mirrors[name].suspects(before[name], after[name])]
 
     def finer(self, old: Point, new: Point) -> bool:
-        """Whether `commits`, opened between these two, has something to look into: several commits, or a merge."""
+        """A merge has a branch, which can be looked into."""
         before, after = self._repositories.commits(old), self._repositories.commits(new)
         moved = [name for name in before if before[name] != after.get(name)]
-        if self.name == "checkouts" or len(moved) > 1:
-            return bool(moved)
-        if not moved or not self._repositories.settings.follow_merges:
+        if self.name == "checkouts" or len(moved) != 1 or not self._repositories.settings.follow_merges:
             return False
         name = moved[0]
         return self._repositories.mirrors[name].merged_branch(before[name], after[name]) is not None

@@ -37,6 +37,7 @@ from karat.system.secrets import EVERYTHING
 _ALTERNATES = "karat-alternates"  # A file of the mirror: what an area is given to borrow from it.
 _LOCAL = ("-c", "safe.directory=*")
 _UNLOCK = ("-path", "*/objects", "-prune", "-o", "-type", "f", "-name", "*.lock", "-exec", "rm", "-f", "{}", "+")
+_BYTECODE = ("-type", "d", "-name", "__pycache__", "-prune", "-exec", "rm", "-rf", "{}", "+")
 _LAST_GOOD = "last good"
 # The area belongs to another user than the container's root, as git sees it.
 _TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
@@ -66,6 +67,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
         kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
         there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
+        same = (*self._words(_LOCAL), "diff", "--quiet", commit, "HEAD", "--")
         fetch = self._remote("fetch", "fetch", *flags, url, *kept)
         submodules = []
         if self.mirror.settings.submodules:
@@ -86,6 +88,8 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             self._command("borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True),
             msgspec.structs.replace(fetch, unless=there),
             *clean,
+            # Python takes a source of the same size and second for the one it compiled.
+            self._command("bytecode", "find", self.folder, *_BYTECODE, unless=same),
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
             *submodules,
             *clean,

@@ -190,11 +190,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...]
     python: str
     before: str = ""  # Nothing that was uploaded later is taken; empty: anything is.
+    alone: bool = False  # Without what the requirements need, whether they fit together or not.
 
     @property
     def key(self) -> str:
         """The same for the same contents."""
-        return sha256_hex(json.dumps([self.requirements, self.python, self.before]).encode())[:16]
+        return sha256_hex(json.dumps([self.requirements, self.python, self.before, self.alone]).encode())[:16]
 
     @property
     def folder(self) -> str:
@@ -208,7 +209,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """What makes it, unless it is there, and tells what is in it."""
         mark = f"{self.folder}/{_MARK}"
         newest = ("--exclude-newer", self.before) if self.before else ()
-        install = (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)
+        options = (*newest, *(("--no-deps",) if self.alone else ()))
+        install = (*uv, "pip", "install", "--python", self.program, *options, "--", *self.requirements)
         versions = (self.program, "-I", *print_versions())
         made = partial(JobCommand, role="prepare", env=env, timeout=_SECONDS, unless=("test", "-e", mark))
         return (
@@ -218,14 +220,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             JobCommand(role="identify", name="versions", argv=versions, timeout=_SECONDS),
         )
 
-    def around(self, command: JobCommand, root: Path) -> JobCommand:
-        """A command with this environment before all others, in hunt.toml's folder."""
+    def around(self, command: JobCommand, cwd: str) -> JobCommand:
+        """A command with this environment before all others, in that folder."""
         path = command.env.get("PATH", os.environ.get("PATH", os.defpath))
         first = self.program if command.argv[0] in {"python", "python3"} else command.argv[0]
         return msgspec.structs.replace(
             command,
             argv=(first, *command.argv[1:]),
-            cwd=str(root),
+            cwd=cwd,
             env={
                 # Empty is unset for these two: what they name would be imported before what is installed.
                 "PYTHONPATH": "",
@@ -252,6 +254,14 @@ def find_uv() -> tuple[str, ...]:
     if importlib.util.find_spec("uv") is not None:
         return (sys.executable, "-P", "-m", "uv")
     raise _not_installed("uv", "is neither on the PATH nor installed beside karat")
+
+
+def uv_variables(address: IndexAddress) -> dict[str, str]:
+    """What uv is told by its environment, where a password is nobody's to read, and not on the command line."""
+    index = {} if address.origin == "default" else {"UV_DEFAULT_INDEX": address.url}
+    # uv before 0.8 needs no word, and knows none, to replace a half environment.
+    alone = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_VENV_CLEAR": "1", "VIRTUAL_ENV": ""}
+    return {**alone, **index}
 
 
 def _not_installed(what: str, found: str) -> UsageError:
@@ -284,20 +294,10 @@ class Packages(Timeline):
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         """Makes the environment, unless the slot has it."""
-        env = {
-            "UV_NO_PROGRESS": "1",
-            "UV_PYTHON_DOWNLOADS": "never",
-            # uv before 0.8 needs no word, and knows none, to replace a half environment.
-            "UV_VENV_CLEAR": "1",
-            "VIRTUAL_ENV": "",
-        }
-        if self._address.origin != "default":
-            # In the environment, where a password is nobody's to read, and not on the command line.
-            env["UV_DEFAULT_INDEX"] = self._address.url
-        return self._environment(point).commands(self._uv, env)
+        return self._environment(point).commands(self._uv, uv_variables(self._address))
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
-        return self._environment(point).around(command, self._place.root)
+        return self._environment(point).around(command, str(self._place.root))
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The releases after the old one, and packages that came along in another version."""

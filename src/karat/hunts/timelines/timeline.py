@@ -40,6 +40,10 @@ class Timeline(Protocol):
     def name(self) -> str:
         """`containers`, `checkouts`, `commits`, `packages`, `values`."""
 
+    title: str = ""  # What reports call the stage; empty: as hunt.toml does.
+    absent: str = ""
+    """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
+
     @property
     def points(self) -> Sequence[Point]:
         """Oldest first; those that are not available are there, and say why."""
@@ -68,6 +72,10 @@ class Timeline(Protocol):
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """What lies between two neighbouring points, newest last."""
+
+    def finer(self, old: Point, new: Point) -> bool:  # noqa: ARG002
+        """Whether the same timeline, opened between these two neighbours, has something to look into."""
+        return False
 
     def close(self) -> None:
         """End background work; remove kept containers."""

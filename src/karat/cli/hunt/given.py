@@ -1,0 +1,93 @@
+"""`karat hunt split` and `karat hunt from-issue`: hunts that need no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karat.cli.hunt import ProbeCommand, plan_options, probe_options, report_options, search_options
+from karat.findings import UsageError
+
+if TYPE_CHECKING:
+    from karat.cli.hunt.session import Reports
+    from karat.hunts.given import Asked
+
+_SPLIT = """
+\b
+Examples:
+  karat hunt split --code v1.2..v1.3 --packages old.txt..new.txt -- python -m pytest -q tests/test_loss.py
+  karat hunt split --code HEAD --packages main.uv.lock..uv.lock --value "loss:" -- python train.py
+  karat hunt split --packages numpy==1.26.4..numpy==2.0.0 --with pandas -- python check.py
+  karat hunt split --code HEAD~20..HEAD --packages old.lock..new.lock --dry-run -- python bench.py
+"""
+_ISSUE = """
+\b
+Examples:
+  karat hunt from-issue 2023-08-24=577.2 2023-08-26=536.7 --value "MLUPS:" -- python bench.py
+  karat hunt from-issue v1.2=0.91 v1.3=0.84 --value "accuracy" -- python eval.py
+  karat hunt from-issue 1.25.2=3.1 1.26.0=9.4 --releases numpy --seconds -- python sort.py
+"""
+
+
+@click.command(cls=ProbeCommand, epilog=_SPLIT)
+@click.option("--code", default="HEAD", metavar="OLD..NEW", help="Commits, tags or branches of this repository.")
+@click.option(
+    "--packages",
+    required=True,
+    metavar="OLD..NEW",
+    help="Lock files (requirements.txt with pins, pip freeze, uv.lock, pylock.toml), or pins: a==1.0,b==2.0..a==1.1,b==2.0.",
+)
+@click.option(
+    "--with", "requires", multiple=True, metavar="REQ", help="Install this as well, on both sides. Repeatable."
+)
+@click.option("--python", default="", metavar="P", help="The Python of both environments; default: this one.")
+@click.option(
+    "--index", default="", metavar="URL", help="Another package index; default: as uv and pip are configured."
+)
+@click.option("--no-deps", is_flag=True, help="Install just what is listed, also where it does not fit together.")
+@probe_options
+@plan_options
+@search_options
+@report_options
+def split(*, code: str, packages: str, asked: Asked | None, reports: Reports, **more: Any) -> int:
+    """Tell whether code or environment made the change, then which commit or package.
+
+    CMD runs with old and new code in old and new packages, each as often as it takes. Then the guilty half is searched:
+    commits of the code; or the packages that moved, in groups, and at last the releases of the one that is to blame.
+    """
+    from karat.hunts.given import split_settings
+
+    names = ("requires", "python", "index", "no_deps")
+    settings = split_settings(
+        _needed(asked), Path.cwd(), code=code, packages=packages, **{name: more.pop(name) for name in names}
+    )
+    return reports.run(settings, **more)
+
+
+@click.command("from-issue", cls=ProbeCommand, epilog=_ISSUE)
+@click.argument("said", metavar="WHEN=VALUE...", nargs=-1, required=True)
+@click.option("--releases", metavar="NAME", help="WHEN are versions of this package.")
+@probe_options
+@plan_options
+@search_options
+@report_options
+def from_issue(
+    *, said: tuple[str, ...], releases: str | None, asked: Asked | None, reports: Reports, **more: Any
+) -> int:
+    """Hunt between the dates and values that an issue names.
+
+    WHEN is a day, a commit or tag of this repository, or a version, oldest first; VALUE is what CMD printed then. The
+    hunt looks between the two neighbours that differ most, and takes the newer value for the worse one.
+    """
+    from karat.hunts.given import issue_settings
+
+    return reports.run(issue_settings(_needed(asked), Path.cwd(), said, releases), **more)
+
+
+def _needed(asked: Asked | None) -> Asked:
+    if asked is None:
+        said = "expected the command to run at each point after --, found none"
+        raise UsageError(said, next_command="karat hunt split --help")
+    return asked

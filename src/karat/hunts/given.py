@@ -1,0 +1,163 @@
+"""A hunt without a file: what a command line says, as settings. The journal keeps them, for a resume.
+
+Words of the command that name files are understood from the folder it was typed in: what git tracks is taken from the checkout
+that is under test, and anything else from where it lies.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karat.changepoints.series import Better
+from karat.findings import CannotVerify, UsageError
+from karat.hunts.hunt_toml import repository_around, validate
+from karat.hunts.settings import (
+    CheckoutSettings,
+    CrashSettings,
+    HuntSettings,
+    MetricSettings,
+    PackageSettings,
+    ProbeSettings,
+    RepositorySettings,
+    SplitSettings,
+    ValueSettings,
+)
+from karat.hunts.timelines.locks import read_sides
+from karat.system.git import resolve, run_git
+
+CODE = "code"  # What the repository is called.
+_NUMBER = r"\D*?([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and what to look at; without a value, seconds or a message, whether it fails."""
+
+    command: tuple[str, ...]
+    value: str | None = None
+    seconds: bool = False
+    crash: str | None = None
+    better: Better | None = None
+    build: str = ""
+    timeout: str = "30 min"
+    repeats: int = 1
+
+    def metrics(self) -> tuple[MetricSettings, ...]:
+        if self.seconds:
+            return (MetricSettings(name="seconds", seconds=True, better=self.better),)
+        if self.value is None:
+            return ()
+        pattern = self.value if re.search(r"(?<!\\)\((?!\?)", self.value) else f"{self.value}{_NUMBER}"
+        return (MetricSettings(name="value", regex=pattern, better=self.better),)
+
+
+def split_settings(asked: Asked, folder: Path, *, code: str, packages: str, **more: Any) -> HuntSettings:
+    """`karat hunt split`: old and new code with old and new packages."""
+    old, new = read_sides(packages, folder)
+    first, dots, last = code.partition("..")
+    more |= _code(asked, folder, {"good": first or "HEAD", "bad": last or "HEAD" if dots else first or "HEAD"})
+    split = {name: more.pop(name) for name in ("python", "index", "requires", "no_deps") if name in more}
+    return _checked(name="split", stages=("split",), split=SplitSettings(old=old, new=new, **split), **more)
+
+
+def run_settings(
+    asked: Asked, folder: Path, *, commits: str | None, releases: str | None, values: str | None
+) -> HuntSettings:
+    """`karat hunt -- CMD`: over commits, by default since the newest tag; over releases of a package; or over values."""
+    if sum(each is not None for each in (commits, releases, values)) > 1:
+        said = "expected one of --commits, --releases and --values, found several"
+        raise UsageError(said, next_command="karat hunt run --help")
+    if values is not None:
+        texts = tuple(text.strip() for text in values.split(",") if text.strip())
+        return _checked(name="values", stages=("values",), probe=_probe(asked), values=ValueSettings(list=texts))
+    if releases is not None:
+        name, _, between = releases.partition("==")
+        start, _, end = between.partition("..")
+        packages = PackageSettings(name=name, start=start, end=end)
+        return _checked(name=name, stages=("packages",), probe=_probe(asked), packages=packages)
+    old, _, new = (commits or "").partition("..")
+    more = _code(asked, folder, {"good": old or repository_around(folder)["GOOD"], "bad": new or "HEAD"})
+    return _checked(name=repository_around(folder)["NAME"], stages=("commits",), **more)
+
+
+def issue_settings(asked: Asked, folder: Path, said: Sequence[str], releases: str | None) -> HuntSettings:
+    """`karat hunt from-issue`: between the two neighbours with the largest step; the newer one is the worse."""
+    pairs: list[tuple[str, float]] = []
+    for text in said:
+        when, _, number = text.rpartition("=")
+        try:
+            pairs.append((when, float(number)))
+        except ValueError as error:
+            wanted = "WHEN=VALUE, such as 2023-08-24=577.2 or v1.3=0.81"
+            raise UsageError(
+                f"expected {wanted}, found {text!r}", next_command="karat hunt from-issue --help"
+            ) from error
+    if len(pairs) < 2 or not asked.metrics():
+        lacking = (
+            "at least two of WHEN=VALUE" if len(pairs) < 2 else "--value PATTERN or --seconds, which reads that value"
+        )
+        raise UsageError(f"expected {lacking}, found none", next_command="karat hunt from-issue --help")
+    (old, before), (new, after) = max(pairwise(pairs), key=lambda two: abs(two[1][1] - two[0][1]))
+    asked = msgspec.structs.replace(asked, better=asked.better or ("higher" if after < before else "lower"))
+    if releases is not None:
+        return run_settings(asked, folder, commits=None, releases=f"{releases}=={old}..{new}", values=None)
+    try:
+        start, end = (dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in (old, new))
+    except ValueError:
+        return run_settings(asked, folder, commits=f"{old}..{new}", releases=None, values=None)
+    # A day is all of it.
+    ends = {"start": start, "end": end + dt.timedelta(days=len(new) <= len("2023-08-24"))}
+    return _checked(name=repository_around(folder)["NAME"], stages=("commits",), **_code(asked, folder, ends))
+
+
+def _checked(**tables: Any) -> HuntSettings:
+    settings = HuntSettings(**tables)
+    validate(settings)
+    return settings
+
+
+def _probe(asked: Asked, words: Sequence[str] = ()) -> ProbeSettings:
+    crash = None if asked.metrics() else CrashSettings(pattern=asked.crash or "")
+    return ProbeSettings(
+        command=tuple(words or asked.command),
+        metrics=asked.metrics(),
+        crash=crash,
+        timeout=asked.timeout,
+        repeats=asked.repeats,
+    )
+
+
+def _code(asked: Asked, folder: Path, ends: Mapping[str, Any]) -> dict[str, Any]:
+    """The repository of a folder, its ends (revisions or moments), and the probe in its checkout."""
+    here = repository_around(folder)
+    root = (folder / here["URL"]).resolve()
+    found: dict[str, Any] = {}
+    for name, end in ends.items():
+        commit = end if isinstance(end, dt.datetime) else resolve(root, end)
+        if commit is None:
+            said = f"expected a commit, branch or tag of {root}, found {end!r}"
+            raise UsageError(said, next_command="git log --oneline -5")
+        found[name] = commit if isinstance(commit, dt.datetime) else {CODE: commit}
+
+    def word(text: str) -> str:
+        path = (folder / text).resolve()
+        if not path.is_file() or Path(text).is_absolute():
+            return text
+        try:
+            run_git(folder, "ls-files", "--error-unmatch", "--", text)
+        except CannotVerify:
+            return f"{{root}}/{text}"
+        return os.path.relpath(path, root)
+
+    return {
+        "probe": _probe(asked, [word(text) for text in asked.command]),
+        "repositories": (RepositorySettings(name=CODE, url=here["URL"], branch=here["BRANCH"]),),
+        "commits": CheckoutSettings(build=asked.build, **found),
+    }

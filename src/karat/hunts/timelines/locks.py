@@ -1,0 +1,129 @@
+"""Lock files: which packages an environment holds, each in one version.
+
+In: a text of `OLD..NEW`, or of one side: a lock file (requirements.txt with pins, `pip freeze`, uv.lock, pylock.toml), or the
+pins themselves (`numpy==1.26.4,six==1.16.0`). Out: name → version; `@ URL` where a package comes from an address. What is
+meant for another platform or Python is left out, and so is the project itself, which is the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from karat.findings import UsageError
+from karat.net.package_index import plain_name
+from karat.system.command import Command
+from karat.system.foreign import toml
+from karat.system.foreign.limits import TEXT, read_plain
+
+Pins = dict[str, str]
+_OWN = ("editable", "virtual", "directory", "path")  # Where uv.lock has what lies in the repository.
+_LOOKS = "a lock file, or pins such as numpy==1.26.4,six==1.16.0"
+
+
+def read_sides(text: str, root: Path) -> tuple[Pins, Pins]:
+    """Both sides of `OLD..NEW`; paths may have dots of their own."""
+    cuts = [found.start() for found in re.finditer(r"(?=\.\.)", text)]
+    for cut in cuts:
+        old, new = text[:cut], text[cut + 2 :]
+        if all("==" in side or (side and (root / side).is_file()) for side in (old, new)):
+            return read_side(old, root), read_side(new, root)
+    said = f"--packages: expected OLD..NEW, each {_LOOKS}, found {text!r}"
+    missing = next((side for cut in cuts for side in (text[:cut], text[cut + 2 :]) if not (root / side).is_file()), "")
+    raise UsageError(f"{said}{f' (no such file: {missing})' if missing else ''}", next_command="ls")
+
+
+def read_side(text: str, root: Path) -> Pins:
+    path = root / text
+    if not path.is_file():
+        return _requirements(re.sub(r"[,\s]+", "\n", text), root, "--packages")
+    try:
+        content = read_plain(path, TEXT).decode("utf-8-sig")
+        tables = toml.loads(content) if path.suffix in {".lock", ".toml"} and "\n[[package" in content else {}
+        if "packages" in tables:
+            found = {str(one["name"]): _source(one) for one in tables["packages"] if _fits(one.get("marker"))}
+        else:
+            found = _uv(tables["package"]) if "package" in tables else _requirements(content, path.parent, str(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"expected {_LOOKS} in {path}, found: {error}"
+        raise UsageError(said, next_command=Command("head", str(path))) from error
+    if not found:
+        raise UsageError(f"expected packages in {path}, found none", next_command=Command("head", str(path)))
+    return {plain_name(name): version for name, version in found.items()}
+
+
+def requirement(name: str, version: str) -> str:
+    """What an installer is given."""
+    return f"{name} {version}" if version.startswith("@") else f"{name}=={version}"
+
+
+def _requirements(text: str, folder: Path, where: str) -> Pins:
+    from packaging.requirements import Requirement
+
+    found: Pins = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        # Comments and hashes are no part of a pin; neither are options, but what -r names is.
+        said = re.sub(r"(^|\s)#.*|\s--hash[= ]\S+", "", line).strip()
+        if more := re.fullmatch(r"(?:-r|--requirement)[ =]*(.+)", said):
+            found |= read_side(more[1], folder)
+        if not said or (said.startswith("-") and not said.startswith(("-e", "--editable"))):
+            continue
+        try:
+            one = Requirement(said)
+        except ValueError:
+            one = None
+        pins = [spec for spec in one.specifier if spec.operator in {"==", "==="}] if one else []
+        if one is None or not (pins or one.url):
+            compile_ = Command("uv", "pip", "compile", where, "-o", f"{Path(where).stem}.lock.txt")
+            raise UsageError(f"{where}: expected name==version, found {said!r}", next_command=compile_)
+        if _fits(one.marker):
+            found[plain_name(one.name)] = f"@ {one.url}" if one.url else pins[0].version
+    return found
+
+
+def _uv(packages: list[dict[str, Any]]) -> Pins:
+    """What the project itself needs here, directly or not."""
+    own = [one for one in packages if any(kind in one["source"] for kind in _OWN)]
+    found: Pins = {}
+    wanted = list(own or packages)
+    while wanted:
+        for need in _needs(wanted.pop()):
+            there = [
+                p
+                for p in packages
+                if p["name"] == need["name"] and need.get("version", p.get("version")) == p.get("version")
+            ]
+            there = [
+                p
+                for p in there
+                if p not in own and (not (forks := p.get("resolution-markers")) or any(map(_fits, forks)))
+            ]
+            if there and need["name"] not in found:
+                found[need["name"]] = _source(there[0])
+                wanted.append(there[0])
+    return found if own else {one["name"]: _source(one) for one in packages}
+
+
+def _needs(package: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    groups = [package.get("dependencies", []), *package.get("dev-dependencies", {}).values()]
+    groups += package.get("optional-dependencies", {}).values()
+    return (need for group in groups for need in group if _fits(need.get("marker")))
+
+
+def _source(package: Mapping[str, Any]) -> str:
+    """The version, or the address where there is one: `@ git+https://host/x@commit`."""
+    source = package.get("source", {})
+    vcs = package.get("vcs", {})
+    if git := source.get("git") or (vcs.get("type") == "git" and vcs.get("url")):
+        address, _, commit = git.partition("#")
+        return f"@ git+{address.partition('?')[0]}@{commit or vcs.get('commit-id', 'HEAD')}"
+    return f"@ {source['url']}" if "url" in source else str(package["version"])
+
+
+def _fits(marker: object) -> bool:
+    """Whether a marker holds on this machine."""
+    from packaging.markers import Marker
+
+    return not marker or Marker(str(marker)).evaluate({"extra": ""})

@@ -1,0 +1,188 @@
+"""Code or environment? Two points, old and new, of which every part can be swapped: commits of repositories, and packages.
+
+One timeline, which looks closer by what moved between the two ends it is opened with:
+
+1. at first the 2×2: `code` (each repository) and `environment` are the parts; `hunts.attribution` swaps them;
+2. environment, or both: every package that moved is a part, and groups of them are swapped;
+3. code alone: its commits, as on the timeline `commits`; one package alone: its releases, as on the timeline `packages`.
+
+What does not move stays what it is at both ends: a point's parts are commits, packages that moved somewhere between the two
+lock files, and at the first step `environment`, which is `old` or `new`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from karat.engines.job import JobCommand
+from karat.findings import Finding
+from karat.hunts.model import Point, Suspect, Window
+from karat.hunts.settings import ENVIRONMENT, HuntSettings, PackageSettings, SplitSettings, Stage, mistake
+from karat.hunts.timelines.git import GitTimeline, open_commits
+from karat.hunts.timelines.git_repositories import Repositories, open_repositories
+from karat.hunts.timelines.locks import Pins, read_side, requirement
+from karat.hunts.timelines.packages import Environment, Packages, find_uv, open_packages, uv_variables
+from karat.hunts.timelines.timeline import Timeline, Workspace
+from karat.net.package_index import find_address
+from karat.report.words import few
+from karat.system.hashes import sha256_hex
+
+ABSENT = "not installed"  # The version of a package that one side lacks.
+
+
+class Split(Timeline):
+    """Points between which code, packages or both move."""
+
+    name = "split"
+    points: Sequence[Point] = ()
+    findings: Sequence[Finding] = ()
+    title = "code and environment"
+    absent = ""
+
+    def __init__(self, settings: SplitSettings, old: Pins, new: Pins, repositories: Repositories) -> None:
+        self._settings, self._repositories, self._sides = settings, repositories, {"old": old, "new": new}
+        self._uv, self._address = find_uv(), find_address(settings.index)
+        self.inner: GitTimeline | Packages | None = None  # Of one repository's commits, or one package's releases.
+
+    def pins(self, point: Point) -> Pins:
+        """Every package of a point."""
+        if side := point.parts.get(ENVIRONMENT):
+            return self._sides[side]
+        old, new = self._sides["old"], self._sides["new"]
+        every = {name: point.parts.get(name, old.get(name, ABSENT)) for name in {**old, **new}}
+        return {name: version for name, version in every.items() if version != ABSENT}
+
+    def _environment(self, point: Point) -> Environment:
+        wanted = (*(requirement(*pin) for pin in sorted(self.pins(point).items())), *self._settings.requires)
+        python = self._settings.python or sys.executable
+        return Environment(requirements=wanted, python=python, alone=self._settings.no_deps)
+
+    def identity(self, point: Point) -> Mapping[str, str]:
+        commits = self._repositories.commits(point)
+        return {"packages": self._environment(point).key} | {f"commit.{name}": c for name, c in commits.items()}
+
+    def prepare(self, point: Point) -> Sequence[JobCommand]:
+        """The environment, then the code, which is built in it."""
+        code = self._repositories.prepare(point)
+        made = self._environment(point).commands(self._uv, uv_variables(self._address))
+        return (*made, *(self._inside(point, one) if one.role == "build" else one for one in code))
+
+    def command(self, point: Point, command: JobCommand) -> JobCommand:
+        return self._inside(point, self._repositories.command(point, command))
+
+    def _inside(self, point: Point, command: JobCommand) -> JobCommand:
+        return self._environment(point).around(command, command.cwd)
+
+    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:
+        moved = moved_parts(old, new)
+        if self.inner is not None or not taken <= set(moved):
+            return None
+        if len(taken) in {0, len(moved)}:
+            return new if taken else old
+        names = [name for name in moved if name in taken]
+        ending = "-".join(names)
+        if len(names) > 3:
+            ending = f"{'-'.join(names[:2])}-and-{len(names) - 2}-{sha256_hex(ending.encode())[:4]}"
+        return Point(
+            id=f"new-{ending}",
+            label=f"new {few(names, 3)}",
+            when=new.when,
+            parts={name: (new if name in taken else old).parts[name] for name in old.parts},
+        )
+
+    def finer(self, old: Point, new: Point) -> bool:
+        moved = moved_parts(old, new)
+        if self.inner is not None:
+            return isinstance(self.inner, GitTimeline) and self.inner.finer(old, new)
+        if ENVIRONMENT in moved or set(moved) <= set(self._repositories.mirrors):
+            return True
+        return len(moved) == 1 and _are_releases(old.parts[moved[0]], new.parts[moved[0]])
+
+    def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
+        if self.inner is not None and (listed := self.inner.suspects(old, new)):
+            return listed
+        mirrors = self._repositories.mirrors
+        found: list[Suspect] = []
+        for name in moved_parts(old, new):
+            before, after = old.parts[name], new.parts[name]
+            if name in mirrors:
+                found += mirrors[name].suspects(before, after)
+            elif name == ENVIRONMENT:
+                sides = self.pins(old), self.pins(new)
+                found += [_suspect(package, *versions) for package, versions in changed_pins(*sides).items()]
+            else:
+                found.append(_suspect(name, before, after))
+        return found
+
+    def close(self) -> None:
+        if isinstance(self.inner, GitTimeline):
+            self.inner.close()
+
+
+def moved_parts(old: Point, new: Point) -> tuple[str, ...]:
+    return tuple(name for name, value in old.parts.items() if new.parts[name] != value)
+
+
+def changed_pins(old: Pins, new: Pins) -> dict[str, tuple[str, str]]:
+    """Packages that differ: their versions, old and new."""
+    names = sorted(name for name in {**old, **new} if old.get(name) != new.get(name))
+    return {name: (old.get(name, ABSENT), new.get(name, ABSENT)) for name in names}
+
+
+def _suspect(name: str, before: str, after: str) -> Suspect:
+    return Suspect(part=name, id=after, title="new" if before == ABSENT else f"was {before}")
+
+
+def _are_releases(*versions: str) -> bool:
+    return not any(version == ABSENT or version.startswith("@") for version in versions)
+
+
+def open_split(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Split:
+    """The 2×2 of [split] and [commits]; within a window what moved between its ends."""
+    own, table = settings.split, settings.commits or settings.checkouts
+    if own is None:
+        raise mistake("expected a table [split] with old and new, found none")
+    before, after = (read_side(s, place.root) if isinstance(s, str) else dict(s) for s in (own.old, own.new))
+    repositories = open_repositories(settings, table, window, place)
+    made, mirrors = Split(own, before, after, repositories), repositories.mirrors
+    if window is None:
+        made.points = [
+            Point(
+                id=side,
+                label=f"{side} code, {side} environment",
+                parts={name: mirrors[name].commit(revisions.get(name, repositories.tips[name])) for name in mirrors}
+                | {ENVIRONMENT: side if before != after else "old"},
+            )
+            for revisions, side in ((table.good, "old"), (table.bad, "new"))
+        ]
+        if not moved_parts(*made.points):
+            raise mistake("expected the code or the packages to differ between old and new, found that neither does")
+        return made
+    moved = moved_parts(window.old, window.new)
+    fixed = {name: value for name, value in window.old.parts.items() if name not in moved}
+    if ENVIRONMENT in moved:
+        # Every package that moved is a part now.
+        made.title, sides = "packages", [made.pins(point) for point in (window.old, window.new)]
+        parts = [{**point.parts, **dict.fromkeys(changed_pins(*sides), ABSENT)} for point in (window.old, window.new)]
+        made.points = [
+            structs.replace(point, parts={n: pins.get(n, v) for n, v in own.items() if n != ENVIRONMENT})
+            for point, own, pins in zip((window.old, window.new), parts, sides, strict=True)
+        ]
+    elif set(moved) <= set(mirrors):
+        commits = made.inner = open_commits(settings, stage, window, place)
+        made.name, made.title, made.absent, made.findings = "commits", "commits", commits.absent, commits.findings
+        made.points = [structs.replace(point, parts={**fixed, **point.parts}) for point in commits.points]
+    else:
+        from packaging.version import Version
+
+        first, last = sorted((window.old.parts[moved[0]], window.new.parts[moved[0]]), key=Version)
+        named = PackageSettings(name=moved[0], start=first, end=last, python=own.python, index=own.index)
+        releases = made.inner = open_packages(structs.replace(settings, packages=named), stage, None, place)
+        made.title, made.findings = f"releases of {moved[0]}", releases.findings
+        made.points = [structs.replace(point, parts={**fixed, **point.parts}) for point in releases.points]
+        if first != window.old.parts[moved[0]]:  # it was taken back to an older one
+            made.points = made.points[::-1]
+    return made

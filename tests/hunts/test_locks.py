@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from karat.findings import UsageError
+from karat.hunts.timelines.locks import read_side, read_sides, requirement
+
+FREEZE = """
+# by pip freeze
+NumPy==1.26.4
+--index-url https://example.com/simple
+six==1.16.0 ; python_version >= "3"
+colorama==0.4.6 ; sys_platform == "win32"
+attrs==23.1.0 \\
+    --hash=sha256:abc \\
+    --hash=sha256:def
+tool @ git+https://example.com/tool@0123abc
+"""
+UV = """
+version = 1
+
+[[package]]
+name = "app"
+version = "0.1.0"
+source = { editable = "." }
+dependencies = [
+    { name = "numpy" },
+    { name = "colorama", marker = "sys_platform == 'win32'" },
+]
+[package.dev-dependencies]
+dev = [{ name = "pytest" }]
+
+[[package]]
+name = "numpy"
+version = "1.26.4"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "colorama"
+version = "0.4.6"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "pytest"
+version = "8.0.0"
+source = { registry = "https://pypi.org/simple" }
+dependencies = [{ name = "tool" }]
+
+[[package]]
+name = "tool"
+version = "1.0"
+source = { git = "https://example.com/tool?rev=main#0123abc" }
+"""
+PYLOCK = """
+lock-version = "1.0"
+created-by = "uv"
+
+[[packages]]
+name = "numpy"
+version = "1.26.4"
+
+[[packages]]
+name = "colorama"
+version = "0.4.6"
+marker = "sys_platform == 'win32'"
+"""
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return name
+
+
+def test_pins_of_pip_with_markers_hashes_and_addresses(tmp_path: Path) -> None:
+    found = read_side(written(tmp_path, "old.txt", FREEZE), tmp_path)
+    tool = "@ git+https://example.com/tool@0123abc"
+    assert found == {"numpy": "1.26.4", "six": "1.16.0", "attrs": "23.1.0", "tool": tool}
+    assert [requirement(*pin) for pin in found.items()][2:] == ["attrs==23.1.0", f"tool {tool}"]
+
+
+def test_a_file_that_names_another(tmp_path: Path) -> None:
+    written(tmp_path, "more/base.txt", "six==1.16.0\n")
+    assert read_side(written(tmp_path, "old.txt", "-r more/base.txt\nnumpy==2.0.0\n"), tmp_path) == {
+        "six": "1.16.0",
+        "numpy": "2.0.0",
+    }
+
+
+def test_uv_lock_is_what_the_project_needs_here_without_itself(tmp_path: Path) -> None:
+    found = read_side(written(tmp_path, "uv.lock", UV), tmp_path)
+    assert found == {"numpy": "1.26.4", "pytest": "8.0.0", "tool": "@ git+https://example.com/tool@0123abc"}
+
+
+def test_pylock(tmp_path: Path) -> None:
+    assert read_side(written(tmp_path, "pylock.toml", PYLOCK), tmp_path) == {"numpy": "1.26.4"}
+
+
+@pytest.mark.parametrize("text", ["old.txt..new.txt", "../here/old.txt..../here/new.txt"])
+def test_two_files(text: str, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    written(here, "old.txt", "six==1.16.0\n")
+    written(here, "new.txt", "six==1.17.0\n")
+    assert read_sides(text, here) == ({"six": "1.16.0"}, {"six": "1.17.0"})
+
+
+def test_pins_on_the_command_line(tmp_path: Path) -> None:
+    old, new = read_sides("six==1.16.0, Numpy==1.26.4..six==1.17.0", tmp_path)
+    assert (old, new) == ({"six": "1.16.0", "numpy": "1.26.4"}, {"six": "1.17.0"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("numpy>=1.20\n", "expected name==version, found 'numpy>=1.20'"),
+        ("-e .\n", "expected name==version, found '-e .'"),
+        ("# nothing\n", "expected packages in"),
+    ],
+)
+def test_what_is_no_pin(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_side(written(tmp_path, "old.txt", text), tmp_path)
+
+
+def test_what_is_no_lock_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected a lock file, .* in .*uv.lock, found: 'source'"):
+        read_side(written(tmp_path, "uv.lock", '\n[[package]]\nname = "x"\n'), tmp_path)
+    written(tmp_path, "old.txt", "six==1.16.0\n")
+    with pytest.raises(UsageError, match=r"expected OLD\.\.NEW.*no such file: gone.txt"):
+        read_sides("old.txt..gone.txt", tmp_path)
+    with pytest.raises(UsageError, match=r"expected OLD\.\.NEW"):
+        read_sides("old.txt", tmp_path)
