@@ -32,6 +32,14 @@ def test_to_stdout_nothing_else_is_said(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_scripts_of_a_preset_are_files_and_those_that_are_there_stay(tmp_path: Path) -> None:
+    (tmp_path / "test.sh").write_text("mine", encoding="utf-8")
+    done = karat_here("hunt", "init", "--preset", "jax-nightly", cwd=tmp_path)
+    assert done.out.startswith("wrote hunt.toml and build.sh, setup.sh, what.sh: ")
+    assert "build-jax.sh --src-path-jax" in (tmp_path / "build.sh").read_text(encoding="utf-8")
+    assert (tmp_path / "test.sh").read_text(encoding="utf-8") == "mine"
+
+
 def test_an_unknown_preset_is_wrong_usage(tmp_path: Path) -> None:
     done = karat_here("hunt", "init", "--preset", "got", cwd=tmp_path)
     assert done.code == 2

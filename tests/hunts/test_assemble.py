@@ -100,7 +100,7 @@ def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
     (culprit,) = report.culprits
     assert (culprit.stage, culprit.path) == ("0.0/1", ("0", "0.0/1"))
     assert (culprit.suspects, culprit.change.verdict) == (suspects, verdict)
-    assert culprit.change.reproduce == "karat hunt show lib@2 --stage 0.0/1"
+    assert culprit.change.reproduce == "karat hunt try lib@2 --stage 0.0/1"
     assert report.stages[0].missed == missed
     assert report.stages[0].notes == ("odd",)
     assert (report.runs, report.seconds) == (2, 4.0)

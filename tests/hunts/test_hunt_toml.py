@@ -17,7 +17,7 @@ from factories.hunt_files import text
 from factories.hunts import stepped, values_hunt
 from factories.repositories import Repository
 from karat.findings import UsageError
-from karat.hunts.hunt_toml import PRESETS, from_tables, parse, preset_text, read
+from karat.hunts.hunt_toml import PRESETS, from_tables, parse, preset_scripts, preset_text, read
 from karat.hunts.settings import (
     CheckoutSettings,
     ContainerSettings,
@@ -29,6 +29,7 @@ from karat.hunts.settings import (
     ProbeSettings,
     RepositorySettings,
     SearchSettings,
+    SplitSettings,
     ValueSettings,
 )
 from karat.hunts.stages import stages
@@ -44,6 +45,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[checkouts], [commits]": CheckoutSettings,
     "[packages]": PackageSettings,
     "[values]": ValueSettings,
+    "[split]": SplitSettings,
     "[search]": SearchSettings,
     "[engine]": EngineSettings,
 }
@@ -347,12 +349,9 @@ def test_a_misspelt_preset_is_guessed() -> None:
 
 
 def _scripts(folder: Path) -> Path:
-    """The scripts that stand at the end of the preset, written beside it as it says, and programs that only say their words."""
+    """The scripts of the preset, and programs that only say their words."""
     folder.mkdir()
-    parts = preset_text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
-    for part in parts:
-        name, _, lines = part.partition("\n")
-        body = "".join(f"{line.removeprefix('#').removeprefix(' ')}\n" for line in lines.split("\n"))
+    for name, body in preset_scripts("jax-nightly").items():
         (folder / name).write_text(body, encoding="utf-8")
     for name in ("pip", "python3", "build-jax.sh"):
         program = folder / "bin" / name

@@ -26,7 +26,7 @@ from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.live import Listener, listener_for
-from karat.hunts.report.sentences import duration
+from karat.hunts.report.sentences import duration, listed
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, parse_duration, parse_size, split_command
 from karat.hunts.stages import stages
@@ -150,7 +150,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     point: Point
     why: str
-    commands: tuple[str, ...]
+    commands: tuple[str, ...]  # The last one is what is measured.
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,13 +163,15 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
     expected: int | None  # Runs of the first stage, as far as the strategy can say before it has seen anything.
     sweep: int  # Runs that trying every point once would take.
     longest: float  # Seconds a run may take at most: its warm-ups and repeats, each to its time-out.
+    slots: int = 1  # How many runs at a time.
+    gpus: float = 0  # GPUs of each run.
     notes: tuple[str, ...] = ()
 
 
 def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     """What a hunt would do: its points, the first runs, the cost of a sweep."""
-    listed = stages(settings)
-    timeline = open_timeline(settings, listed[0], None, place)
+    wanted = stages(settings)
+    timeline = open_timeline(settings, wanted[0], None, place)
     try:
         points = mark_skipped(timeline.points, settings.skip)
         missing = [index for index, point in enumerate(points) if point.missing]
@@ -194,27 +196,34 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         timeline.close()
     probe = settings.probe
     return HuntPlan(
-        stages=tuple(stage.text for stage in listed),
+        stages=tuple(stage.text for stage in wanted),
         points=points,
         first=tuple(steps),
         expected=decision.expected_left,
         sweep=len(points) - len(missing),
         longest=parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
+        slots=max(1, settings.engine.slots),
+        gpus=settings.engine.gpus,
         notes=notes,
     )
 
 
 def plan_lines(found: HuntPlan) -> Iterator[str]:
-    missing = [point for point in found.points if point.missing]
+    """The plan in about ten lines; `--json` has every point and every command."""
+    points = found.points
+    missing = [point for point in points if point.missing]
+    between = f" ({points[0].label} … {points[-1].label})" if len(points) > 1 else ""
     yield f"stages: {', then '.join(found.stages)}"
-    lacking = f", {len(missing):,} of them not available" if missing else ""
-    yield f"{count(len(found.points), 'point')} at the first stage{lacking}:"
-    for point in found.points:
-        yield f"  {point.label}{f'  ({point.missing})' if point.missing else ''}"
-    for step in found.first:
-        yield f"first: {step.point.label} ({step.why})"
-        yield from (f"  {command}" for command in step.commands)
-    yield from found.notes
+    yield f"points: {len(points):,} at the first stage{between}"
+    if missing:
+        yield f"  not available: {listed(missing, 4)}: {missing[0].missing}"
     expected = f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
-    sweep = f"{count(found.sweep, 'run')}, each {duration(found.longest)} at most, plus preparation"
-    yield f"cost: {expected} to start with, more where something changed; a sweep takes {sweep}"
+    yield f"runs: {expected} to start with, more where something changed; a sweep takes {found.sweep:,}"
+    rounds = -(-(found.expected if found.expected is not None else found.sweep) // found.slots)
+    yield f"time: {duration(rounds * found.longest)} at most to start with: {duration(found.longest)} a run, plus preparation"
+    gpus = f", {found.slots * found.gpus:g} GPUs ({found.gpus:g} a run)" if found.gpus else ", no GPUs"
+    yield f"machine: {count(found.slots, 'run')} at a time{gpus}"
+    for step in found.first[:1]:
+        steps = f", after {count(len(step.commands) - 1, 'step')} of preparation" if len(step.commands) > 1 else ""
+        yield f"first: {step.point.label} ({step.why}): {step.commands[-1]}{steps}"
+    yield from found.notes[:3]

@@ -372,6 +372,13 @@ def preset_text(name: str, folder: Path) -> str:
     return re.sub(r"@([A-Z]+)@", lambda slot: json.dumps(known[slot[1]], ensure_ascii=False), found)
 
 
+def preset_scripts(name: str) -> dict[str, str]:
+    """The scripts that a preset runs: file → text."""
+    folder = resources.files("karat").joinpath("hunts", "presets", name)
+    files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+    return {file.name: file.read_text(encoding="utf-8") for file in files}
+
+
 def repository_around(folder: Path) -> dict[str, str]:
     """The repository that a folder is in: its name (twice: as a key), where it is, its branch, and a commit that may be good."""
     from karat.system.git import find_root, resolve, run_git

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from karat.changepoints.series import Outcome
-from karat.engines.job import JobResult, open_engine
+from karat.engines.job import open_engine
 from karat.findings import UsageError
 from karat.hunts.hunt import settings_of
 from karat.hunts.hunt_toml import apply_overrides, ignore_in_git, workspace_of
@@ -63,9 +63,9 @@ def try_point(
     stage: str | None = None,
     against: str | None = None,
     times: int | None = None,
-    said: Callable[[Point, Attempt, JobResult], None],
+    said: Callable[[Point, Attempt, str], None],
 ) -> Tried:
-    """Run a point, or two in turns; `against` may be `parent`: the point before."""
+    """Run a point, or two in turns; `against` may be `parent`: the point before. `said` hears of each, with its output."""
     key, point = find_point(journal, name, stage)
     file, plain, overrides = settings_of(journal)
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
@@ -86,7 +86,8 @@ def try_point(
                     (result,) = engine.wait()
                     attempt = read_attempt(result, settings, stage=key, point=one, number=number, place=place)
                     attempts[one.id].append(attempt)
-                    said(one, attempt, result)
+                    shown = [ran for ran in result.ran if ran.role == "measure" or (ran.exit_code and not ran.skipped)]
+                    said(one, attempt, b"".join(r.output for r in shown).decode("utf-8", "backslashreplace"))
         finally:
             timeline.close()
     finally:

@@ -33,8 +33,9 @@ def command(*, preset: str, output: str, force: bool, quiet: bool) -> int:
     """Write a commented hunt.toml.
 
     It runs as it is once its probe is filled in: the command to run at each point, and what to read off its output.
+    Scripts that a preset runs are written beside it, unless they are there.
     """
-    from karat.hunts.hunt_toml import preset_text
+    from karat.hunts.hunt_toml import preset_scripts, preset_text
 
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
@@ -42,8 +43,15 @@ def command(*, preset: str, output: str, force: bool, quiet: bool) -> int:
             next_command=Command("karat", "hunt", "init", "--preset", preset, "--output", output, "--force"),
         )
     deliver(output, preset_text(preset, Path.cwd()))
+    beside = (
+        {} if output == "-" else {Path(output).parent / name: text for name, text in preset_scripts(preset).items()}
+    )
+    written = [path for path in beside if force or not path.exists()]
+    for path in written:
+        deliver(str(path), beside[path])
     if not quiet and output != "-":
-        say(f"wrote {output}: fill in the probe's command and metrics, then see what would be run")
+        scripts = f" and {', '.join(map(str, written))}" if written else ""
+        say(f"wrote {output}{scripts}: fill in the probe's command and metrics, then see what would be run")
         named = () if output == "hunt.toml" else (output,)
         say(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", sys.stderr)
     return 0

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from karat.engines.job import JobResult
     from karat.hunts.model import Attempt, Point
 
 _EXAMPLES = """
@@ -61,14 +60,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.hunts.try_point import script_of, try_point
     from karat.report.terminal import print_lines, say
 
-    def show(one: Point, attempt: Attempt, result: JobResult) -> None:
+    def show(one: Point, attempt: Attempt, output: str) -> None:
         why = f"{attempt.outcome.value}: {attempt.signature or attempt.note}"
         came = averages(attempt.samples, {}) if attempt.outcome == "ok" else why
         say(f"{one.label}  {came} ({duration(attempt.seconds)})", sys.stderr)
-        for ran in result.ran if against is None and json_file != "-" else ():
-            if ran.role == "measure" or (ran.exit_code and not ran.skipped):
-                lines = ran.output.decode("utf-8", "backslashreplace").splitlines()
-                print_lines((((line.expandtabs(), ""),) for line in lines), sys.stdout)
+        if against is None and json_file != "-":
+            print_lines((((line.expandtabs(), ""),) for line in output.splitlines()), sys.stdout)
 
     with Journal(find_journal(journal_file)) as journal:
         if script is not None:
