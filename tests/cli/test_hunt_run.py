@@ -58,7 +58,9 @@ def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
     file.write_text('skip = ["v002"]\n' + file.read_text(encoding="utf-8"), encoding="utf-8")
     result = karat_here("hunt", "run", "--dry-run", cwd=tmp_path)
     assert result.code == 0, result.err
-    assert "points: 5 at the first stage (v000 … v004)\n  not available: v002: skipped, as hunt.toml says\n" in result.out
+    assert (
+        "points: 5 at the first stage (v000 … v004)\n  not available: v002: skipped, as hunt.toml says\n" in result.out
+    )
     assert "first: v000 (end point): sh probe.sh v000\n" in result.out
     assert "a sweep takes 4\n" in result.out
     assert len(result.out.splitlines()) <= 10
