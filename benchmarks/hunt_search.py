@@ -434,7 +434,7 @@ FEW: dict[str, Search] = {
 } | ADAPTIVE
 MAPS: dict[str, Search] = {**FEW, NEIGHBOURS: neighbours}
 TESTS: dict[str, Search] = {**FEW, "bisect": ours("bisect")}
-WISH: dict[str, Search] = FEW | {"adaptive, min_dip = 8": ours("adaptive", grid=8)}
+WISH: dict[str, Search] = FEW | {"adaptive, min_dip = 8": ours("adaptive", min_dip=8)}
 PIECE = 10  # Histories that one process plays at a time.
 Make = Callable[[np.random.Generator, int], World]
 SCENARIOS: dict[str, tuple[Make, dict[str, Search]]] = {

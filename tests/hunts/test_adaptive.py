@@ -150,6 +150,32 @@ def test_a_dip_as_long_as_the_grid_is_found_wherever_it_is(length: int) -> None:
         assert answer.missed.longest_dip < 16
 
 
+@pytest.mark.slow
+def test_whatever_lasts_as_long_as_was_wished_is_found() -> None:
+    """Also a stretch of crashes, of which the grid meets a single point."""
+    wish = SearchSettings(min_dip=8)
+    for first in range(6, 246, 13):
+        dip = Simulated(stepped(256, (first, 0.95), (first + 8, 1 / 0.95)), seed=first)
+        crashes = Simulated(stepped(256), crashing=frozenset(range(first, first + 8)), seed=first)
+        for world in (dip, crashes):
+            answer = world.hunt(open_strategy(wish, 256, [SPEED]))
+            assert pairs(answer) == [(first - 1, first), (first + 7, first + 8)]
+            assert world.runs < 70
+            assert answer.missed is not None
+            assert (answer.missed.length, answer.missed.chance) == (8, 0)
+
+
+def test_a_wish_that_may_fail_now_and_then_costs_less() -> None:
+    runs = []
+    for sure in (0.5, 0.95):
+        world = Simulated(stepped(256))
+        missed = world.hunt(open_strategy(SearchSettings(min_dip=8, min_dip_sure=sure), 256, [SPEED])).missed
+        assert missed is not None
+        assert missed.chance <= 1 - sure + 0.02
+        runs.append(world.runs)
+    assert runs[0] < 0.6 * runs[1]
+
+
 def test_what_could_have_been_missed_is_said_with_its_price() -> None:
     world = Simulated([100.0] * 100)
     missed = world.hunt(open_strategy(SearchSettings(grid=10), 100, [SPEED])).missed
@@ -157,7 +183,12 @@ def test_what_could_have_been_missed_is_said_with_its_price() -> None:
     assert missed.runs_to_rule_out == 100 - len(world.seen)
     tested = sorted(world.seen)
     assert missed.longest_dip == max(b - a - 1 for a, b in pairwise(tested))
+    assert missed.message.startswith(f"a dip or a stretch of crashes of up to {missed.longest_dip} points")
     assert "a longer one has a tested point in it" in missed.message
+    # Wherever a dip of this length may lie: how many of its places have no tested point.
+    places = range(100 - missed.length + 1)
+    unseen = [at for at in places if not world.seen.keys() & set(range(at, at + missed.length))]
+    assert missed.chance == pytest.approx(len(unseen) / len(places))
     everything = Simulated([100.0] * 30)
     missed = everything.hunt(open_strategy(SearchSettings(grid=1), 30, [SPEED])).missed
     assert missed is not None

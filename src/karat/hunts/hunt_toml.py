@@ -180,7 +180,12 @@ def _check_numbers(settings: HuntSettings) -> None:
     search = settings.search
     _expect(0.5 < search.confidence < 1, f"search.confidence must be above 0.5 and below 1, found {search.confidence}")
     _expect(0 <= search.smallest < 1, f"search.smallest must be at least 0 and below 1, found {search.smallest}")
-    for key, least in (("grid", 0), ("max_runs", 0), ("confirmations", 0), ("runs_per_point", 1)):
+    _expect(
+        0 < search.min_dip_sure <= 1, f"search.min_dip_sure must be above 0 and at most 1, found {search.min_dip_sure}"
+    )
+    _expect(not (search.grid and search.min_dip), "search: expected grid or min_dip, found both")
+    least_of = {"grid": 0, "min_dip": 0, "max_runs": 0, "confirmations": 0, "runs_per_point": 1}
+    for key, least in least_of.items():
         value = getattr(search, key)
         _expect(value >= least, f"search.{key} must be at least {least}, found {value}")
     engine = settings.engine
@@ -269,6 +274,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     strategy: str | None = None
     confidence: float | None = None
     max_runs: int | None = None
+    min_dip: int | None = None
     engine: str | None = None
     jobs: int | None = None
     metrics: tuple[str, ...] = ()
@@ -282,7 +288,14 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
     """The settings as the options want them; they must fit together as those of hunt.toml must."""
-    search = _with(settings.search, strategy=said.strategy, confidence=said.confidence, max_runs=said.max_runs)
+    search = _with(
+        settings.search,
+        strategy=said.strategy,
+        confidence=said.confidence,
+        max_runs=said.max_runs,
+        min_dip=said.min_dip,
+        grid=0 if said.min_dip else None,
+    )
     engine = _with(settings.engine, kind=said.engine, slots=said.jobs)
     probe, words = settings.probe, settings.stages
     if said.metrics:

@@ -132,6 +132,8 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
 
     longest_dip: int  # Dips of up to this many points, between two tested ones, could have been missed.
     runs_to_rule_out: int
+    length: int = 0
+    chance: float = 0.0  # That a dip of this length, anywhere, has no tested point in it.
     message: str
 
 

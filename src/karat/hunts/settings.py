@@ -213,6 +213,9 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strategy: Literal["adaptive", "sweep", "bisect"] = "adaptive"
     grid: int = 0
     """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
+    min_dip: int = 0
+    """Adaptive, at the first stage: whatever lasts so many points is found …"""
+    min_dip_sure: float = 0.95  # … with this probability; the grid is chosen from both.
     confidence: float = 0.99
     smallest: float = 0.01  # The smallest relative change that is worth finding.
     max_runs: int = 0  # 0: no limit.

@@ -89,7 +89,7 @@ def probe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--strategy, --confidence, --engine and --jobs, of those who run a hunt."""
+    """--strategy, --min-dip, --confidence, --engine and --jobs, of those who run a hunt."""
     for option in (
         click.option(
             "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
@@ -102,6 +102,12 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(0.5, 1, max_open=True),
             metavar="P",
             help="How sure the search must be; overrides [search].",
+        ),
+        click.option(
+            "--min-dip",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Find whatever lasts N points, a dip or crashes; instead of grid in [search].",
         ),
         click.option(
             "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search; overrides [search]."

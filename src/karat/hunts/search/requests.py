@@ -111,8 +111,15 @@ def _outward(
 
 
 def grid_width(count: int, wanted: int) -> int:
-    """The grid for so many points: what is wanted, or about the root of the count."""
-    return max(1, min(wanted, max(count - 1, 1))) if wanted > 0 else max(2, round(math.sqrt(count)))
+    """The grid for so many points: what is wanted, or about the root of the count; of many points a 32nd."""
+    if wanted > 0:
+        return max(1, min(wanted, max(count - 1, 1)))
+    return max(2, round(math.sqrt(count)), count // 32)
+
+
+def wished_grid(settings: SearchSettings) -> int:
+    """What [search] wants; 0: nothing. Of a dip that is not longer than the points are apart, the share that is met."""
+    return int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
 
 
 def grid_points(count: int, grid: int) -> tuple[int, ...]:

@@ -170,20 +170,27 @@ def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
     )
 
 
-def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
-    """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
+def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule_out: str, length: int = 0) -> Missed:
+    """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line; `length`: of the dip to speak of."""
     ends = sorted(tested)
     stretches = [high - low - 1 for low, high in pairwise([-1, *ends, count])]
     for at in dead:
         stretches[bisect_left(ends, at)] -= 1
     longest, left = max(stretches), sum(stretches)
+    length = length or (longest + 1) // 2
+    places = left + len(tested) - length + 1
+    chance = sum(max(size - length + 1, 0) for size in stretches) / max(places, 1)
     if not left:
         text = "every point that can be run was run: no dip was missed"
     else:
         points = "1 point" if longest == 1 else f"{longest} points"
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
-        text = f"a dip of up to {points} between two tested ones could have been missed, a longer one has a tested point in it; {runs} it out ({rule_out})"
-    return Missed(longest_dip=longest, runs_to_rule_out=left, message=text)
+        half = f"one of {length} with a probability of {chance:.0%}" if chance >= 0.005 else f"hardly one of {length}"
+        text = (
+            f"a dip or a stretch of crashes of up to {points} between two tested ones could have been missed ({half}), "
+            f"a longer one has a tested point in it; {runs} it out ({rule_out})"
+        )
+    return Missed(longest_dip=longest, runs_to_rule_out=left, length=length, chance=chance, message=text)
 
 
 class Edge(NamedTuple):
@@ -230,6 +237,17 @@ def edge_requests(found: Sequence[Edge], dead: Sequence[int], pending: Runs) -> 
             ahead = any(edge.low < at < edge.high for at in pending)
             why = f"{MIDPOINT}: failures {'begin' if edge.begins else 'end'}"
             yield RunRequest(SPECULATION if ahead else 2.5, index, why, (edge.low, edge.high))
+
+
+def beside_failures(
+    values: Collection[int], failed: Collection[int], every: range, tried: Collection[int]
+) -> Iterator[RunRequest]:
+    """Both sides of a point that fails alone: it may be one of several."""
+    tested = sorted([*values, *failed])
+    for before, at, after in zip(tested, tested[1:], tested[2:], strict=False):
+        if at in failed and before not in failed and after not in failed:
+            sides = (beside for beside in (at - 1, at + 1) if beside in every and beside not in tried)
+            yield from (RunRequest(2.5, beside, "beside a point that fails") for beside in sides)
 
 
 def edge_spans(metric: Metric, found: Sequence[Edge], values: Values, dead: Collection[int]) -> tuple[Span, ...]:

@@ -30,10 +30,12 @@ from karat.hunts.search.requests import (
     grid_width,
     spare_requests,
     split_requests,
+    wished_grid,
 )
 from karat.hunts.search.spans import (
     Effort,
     MetricPlan,
+    beside_failures,
     decide,
     edge_requests,
     edge_spans,
@@ -53,8 +55,8 @@ class Adaptive:
         self._settings, self._count = settings, count = effort.settings, effort.points
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
-        self._grid = count if zoom else grid_width(count, settings.grid)
-        self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
+        self._grid = count if zoom else grid_width(count, wished_grid(settings))
+        self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         plans = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
@@ -94,10 +96,12 @@ class Adaptive:
         if not number and failed:
             found = edges(read.values, failed, self._count)
             requests += edge_requests(found, dead, in_flight)
+            tried = {*read.values, *dead, *again, *in_flight}
+            requests += beside_failures(read.values, failed, range(self._count), tried)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
         plan = MetricPlan(metric.name, tuple(requests), ordered, flakes, grid_left + left, note, noise)
-        return plan, missed_dips(self._count, read.values, dead, self._rule_out)
+        return plan, missed_dips(self._count, read.values, dead, self._rule_out, self._settings.min_dip)
 
 
 class Sweep:
