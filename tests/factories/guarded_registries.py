@@ -68,6 +68,12 @@ class GuardedRegistry:
             return Response(body=b"{}")
         if request.path.startswith("/v2/toy/nightly/blobs/"):
             return Response(status=307, headers={"location": f"{self.blob.url}/lies/here?sig=1"})
+        if request.path == "/v2/toy/nightly/tags/list":
+            last = request.query.get("last", "")
+            tag, *left = [name for name in ("gone", "here", "there") if name > last]
+            # Some name themselves as they are called behind a proxy.
+            link = f'<http://inside.invalid/v2/toy/nightly/tags/list?n=1&last={tag}>; rel="next"'
+            return Response(headers={"link": link} if left else {}, body=json.dumps({"tags": [tag]}).encode())
         known = {f"/v2/toy/nightly/manifests/{name}" for name in ("here", self.digest)}
         if request.path in known:
             headers = {"content-type": MANIFEST, "docker-content-digest": self.digest}

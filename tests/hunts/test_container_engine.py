@@ -109,6 +109,17 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
+def test_podman_knows_the_options_it_is_given_and_refuses_gpus_that_are_not_there(podman: Podman, image: str) -> None:
+    options = (*PODMAN.named("one", "h"), *PODMAN.gpus("2"), *env_options({"A": "b", "PATH": "/bin"})[0])
+    known = podman.run("run", "--help").stdout
+    words = [word.partition("=")[0] for word in PODMAN.run(image, (), options) if word.startswith("--")]
+    assert {"--device", "--env", "--label", "--name", "--replace", "--rm"} == set(words)
+    assert [word for word in words if f"{word} " not in known] == []
+    # No GPU of this machine is known to podman (CDI): that is no crash of what is in the image.
+    done = podman.run(*PODMAN.run(image, ("true",), PODMAN.gpus("all"))[1:])
+    assert engine_failure(done.returncode, done.stderr.encode())
+
+
 @pytest.mark.slow
 def test_podman_answers_and_knows_images(image: str) -> None:
     engine = find_engine("podman")

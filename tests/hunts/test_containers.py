@@ -312,6 +312,9 @@ def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
     nowhere = settings(registry, image=f"{registry.host}/toy/nobody:{{date:%Y-%m-%d}}")
     with pytest.raises(UsageError, match="expected images, found none of 6"):
         open_containers(nowhere, STAGE, None, place)
+    mistaken = settings(registry, image=f"{registry.host}/toy/nightly:{{date:%Y.%m.%d}}")
+    with pytest.raises(UsageError, match=r"; the repository has 5 tags, the last ones are 2023-08-20, .*2023-08-25"):
+        open_containers(mistaken, STAGE, None, place)
     silent = settings(registry, image="127.0.0.1:9/toy/nightly:{date:%Y-%m-%d}")
     with pytest.raises(CannotVerify, match="expected an answer from http://127"):
         open_containers(silent, STAGE, None, place)

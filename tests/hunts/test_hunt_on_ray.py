@@ -14,8 +14,11 @@ from typing import IO, Any
 import pytest
 
 from conftest import missing
+from factories.container_engines import Podman
 from factories.hunts import found, hunted, stepped, values_hunt
+from factories.package_indexes import PackageIndex
 from factories.ray_clusters import RayCluster, ray_cluster
+from factories.registries import Image, Registry, packed
 
 if importlib.util.find_spec("ray") is None:
     missing("ray (pip install 'karat[ray]')")
@@ -121,3 +124,76 @@ def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert culprits(json.loads(done.stdout)) == found(hunted(values_hunt(tmp_path / "here", _LEVELS)))
+
+
+_PROBED = """
+[probe]
+command = {command}
+timeout = "60 s"
+[[probe.metrics]]
+name = "speed"
+regex = 'speed: ([0-9.]+)'
+better = "higher"
+[search]
+confirmations = 1
+"""
+
+
+def hunted_on_two_nodes(file: Path, own: RayCluster) -> dict[str, Any]:
+    with (file.parent / "stderr").open("w+") as errors, hunting(own, file, errors) as karat:
+        said, _ = karat.communicate()
+    assert karat.returncode == 1, (file.parent / "stderr").read_text()
+    report: dict[str, Any] = json.loads(said)
+    attempts = [a for p in report["stages"][0]["points"] for a in p.get("attempts", ())]
+    assert len({attempt["where"].split("node ")[1] for attempt in attempts}) == 2
+    return report
+
+
+@pytest.mark.slow
+def test_containers_on_two_nodes(tmp_path: Path, podman: Podman) -> None:
+    with Registry(tmp_path / "registry") as registry, ray_cluster() as own:
+        own.add("second")
+        for day in range(1, 13):
+            speed = f"{100 if day < 8 else 90}\n".encode()
+            registry.push("toy/nightly", f"2023-08-{day:02d}", Image(layers=(packed({"opt/speed": speed}),)))
+        file = tmp_path / "hunt.toml"
+        command = ["sh", "-c", "sleep 0.2; echo speed: $(cat /opt/speed)"]
+        file.write_text(
+            f"""stages = ["containers by day"]
+[containers]
+image = "{registry.host}/toy/nightly:{{date:%Y-%m-%d}}"
+engine = "podman"
+start = 2023-08-01
+end = 2023-08-12
+{_PROBED.format(command=json.dumps(command))}""",
+            encoding="utf-8",
+        )
+        report = hunted_on_two_nodes(file, own)
+    assert culprits(report) == [("regression", "2023-08-07", "2023-08-08")]
+    assert podman.names() == []
+
+
+@pytest.mark.slow
+def test_packages_on_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("uv") is None:
+        missing("uv (pip install 'karat[hunt]')")
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    with PackageIndex() as index, ray_cluster() as own:
+        own.add("second")
+        for number in range(12):
+            index.add("toy", f"1.{number}", f"speed = {100 if number < 7 else 90}")
+        file = tmp_path / "hunt.toml"
+        command = ["python", "-c", "import time, toy; time.sleep(0.2); print('speed:', toy.speed)"]
+        file.write_text(
+            f"""stages = ["packages"]
+[packages]
+name = "toy"
+index = "{index.url}"
+{_PROBED.format(command=json.dumps(command))}""",
+            encoding="utf-8",
+        )
+        report = hunted_on_two_nodes(file, own)
+    assert culprits(report) == [("regression", "1.6", "1.7")]

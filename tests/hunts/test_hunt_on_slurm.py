@@ -54,18 +54,24 @@ def test_a_node_drained_and_a_driver_killed_in_the_middle_change_no_answer(slurm
     probe, where = file.with_name("probe.sh"), file.with_name("where.txt")
     probe.write_text(_SLOWLY + probe.read_text(encoding="utf-8"), encoding="utf-8")
 
-    def reached(lines: int, node: str, karat: subprocess.Popen[str]) -> None:
-        while not where.exists() or node not in "".join(where.read_text().splitlines()[lines:]):
-            assert karat.poll() is None, (tmp_path / "stderr").read_text()
-            time.sleep(0.02)
+    def running() -> set[tuple[str, str]]:
+        """Whose jobs run, and on which nodes."""
+        lines = slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%j %N").splitlines()
+        return {(name, node) for name, node in map(str.split, lines)}
 
     with (tmp_path / "stderr").open("w+") as errors:
         with hunting(slurm, file, errors, "run", file.name) as karat:
-            reached(3, "first", karat)
+            names: set[str] = set()
+            while not where.exists() or where.read_text().count("\n") < 4 or not names:
+                assert karat.poll() is None, (tmp_path / "stderr").read_text()
+                names |= {name for name, _ in running()}
+            (of_the_killed,) = names
             karat.kill()
         file.with_name("hold").touch()
         with hunting(slurm, file, errors, "resume") as karat:
-            reached(where.read_text().count("\n"), "second", karat)
+            while not any(node == "second" and name != of_the_killed for name, node in running()):
+                assert karat.poll() is None, (tmp_path / "stderr").read_text()
+                time.sleep(0.02)
             try:
                 slurm.drain("second")
                 said, _ = karat.communicate()

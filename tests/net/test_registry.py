@@ -181,6 +181,24 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(guarded: GuardedR
     assert opened.waited[0] == pytest.approx(40, abs=5)
 
 
+def test_a_real_registry_tells_its_tags(real: RealRegistry, opened: Opened) -> None:
+    for number in range(5):
+        real.push("toy/paged", f"night-{number}", Image(bare=True))
+    reference = parse(f"{real.host}/toy/paged:x")
+    assert opened(reference).tags(reference, page=2) == [f"night-{number}" for number in range(5)]
+    assert opened(reference).tags(parse(f"{real.host}/toy/nobody:x")) == []
+
+
+def test_pages_are_asked_with_a_token_and_after_a_rate_limit_and_only_of_the_registry(
+    guarded: GuardedRegistry, opened: Opened
+) -> None:
+    guarded.faults.add(Fault(pattern="last=here", status=429, headers={"retry-after": "30"}))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    assert opened(reference, _login()).tags(reference, page=1) == ["gone", "here", "there"]
+    assert opened.waited == [pytest.approx(30, abs=5)]
+    assert guarded.signed("api")[-1] == f"Bearer {GIVEN}"
+
+
 def test_a_rate_limit_of_hours_is_told_at_once(guarded: GuardedRegistry, opened: Opened) -> None:
     limit = Fault(pattern="/manifests/", status=429, headers={"retry-after": "7200"})
     guarded.faults.add(limit)

@@ -39,6 +39,8 @@ _MOST_UNANSWERED, _SILENCE = 4, 60.0
 _RETRY = Retry(
     attempts=4, connect_attempts=2, first_wait=1.0, spread=0.0, limit_wait=300.0, connect_timeout=10.0, read_timeout=30.0
 )  # fmt: skip
+_NEXT = re.compile(r'<(?:https?://[^/>]*)?(/v2/[^>]*/tags/list\?[^>]*)>\s*;[^,]*rel="?next"?')
+_MOST_PAGES = 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "AMD64": "amd64"}
 
 T = TypeVar("T")
@@ -67,6 +69,10 @@ class _Inner(msgspec.Struct, frozen=True, rename="pascal"):
 
 class _Config(msgspec.Struct, frozen=True):
     config: _Inner | None = None
+
+
+class _Tags(msgspec.Struct, frozen=True):
+    tags: tuple[str, ...] | None = None
 
 
 class Registry:
@@ -148,6 +154,23 @@ class Registry:
             return {}
         inner = self._fetched(repository, "blobs", manifest.config.digest, _Config).config
         return (inner.labels or {}) if inner else {}
+
+    def tags(self, reference: ImageReference, page: int = 1000) -> list[str]:
+        """The tags of a repository, page by page as its answers say, in order; of very many those of the first pages."""
+        found: list[str] = []
+        path = f"/v2/{reference.repository}/tags/list?n={page}"
+        for _ in range(_MOST_PAGES):
+            response = self._asked("GET", path, reference.repository, {})
+            if response.status == 404:
+                break
+            body = self._body(response, path)
+            found += self._decoded(body, f"the tags of {reference.name}", _Tags).tags or ()
+            # Of the same registry, whatever host it names: the login goes nowhere else.
+            link = _NEXT.search(response.headers.get("link", ""))
+            if link is None:
+                break
+            path = link[1]
+        return sorted(found)
 
     def _fetched(self, repository: str, what: str, digest: str, kind: type[T]) -> T:
         """A document that is known by its digest, and held against it."""

@@ -43,7 +43,7 @@ from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net import registry_auth
 from karat.net.image_reference import ImageReference, parse
 from karat.net.registry import Registry
-from karat.report.words import few
+from karat.report.words import count, few
 from karat.system.command import Command
 from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
@@ -209,7 +209,13 @@ def list_images(
         raise CannotVerify(said, next_command=unknown[0].next_command)
     if not any(one.run for one in found.values()):
         names = few([one.reference.text for one in found.values()], 5)
-        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}")
+        there: Sequence[str] = ()
+        with suppress(CannotVerify):
+            there = registry.tags(next(iter(references.values()))) if registry is not None else ()
+        tags = (
+            f"; the repository has {count(len(there), 'tag')}, the last ones are {few(there[-5:], 5)}" if there else ""
+        )
+        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}{tags}")
     return found
 
 
