@@ -10,6 +10,7 @@ import pytest
 from factories.hunts import BEGAN, commit_at, commits_hunt, dated_commits, found, hunted, hunting
 from factories.repositories import Repository
 from karat.findings import exit_code
+from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
 
@@ -149,3 +150,33 @@ def test_a_finer_stage_that_cannot_be_opened_is_said_and_tried_again(tmp_path: P
     report = hunted(file)
     assert report.state == "done"
     assert [s.id for s in report.culprits[0].suspects] == [ids[4]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [["commits"], ["checkouts by hour", "commits"]])
+def test_what_takes_two_repositories_names_both_commits(tmp_path: Path, stages: list[str]) -> None:
+    """`a` changes in the first hour, which alone does nothing; `b` in the last, and then it shows."""
+    a, b = Repository(tmp_path / "a"), Repository(tmp_path / "b")
+    first = dated_commits(a, [0] * 3 + [1] * 13)
+    second = dated_commits(b, [0] * 13 + [1] * 3)
+    probe = "echo speed: $(( 100 - 20 * $(cat a/speed) * $(cat b/speed) ))"
+    ends = f'good = {{ a = "{first[0]}", b = "{second[0]}" }}' if stages == ["commits"] else ""
+    more = f"{HOURS.replace('T02:30', 'T03:00')}\n{f'[commits]{chr(10)}{ends}' if ends else ''}"
+    report = hunted(commits_hunt(tmp_path / "hunt", {"a": a, "b": b}, probe, more, stages))
+    (culprit,) = report.culprits
+    assert {s.part: s.id for s in culprit.suspects} == {"a": first[3], "b": second[13]}
+    assert culprit.change.verdict.interaction
+    assert culprit.change.verdict.confirmed is True
+    assert culprit.change.new.parts["b"] == second[13], "when it began to show"
+    assert "together" in say.blame(culprit.change)
+    assert say.named(culprit)
+    assert f"b {second[13][:12]} change 13 (Ann Author) together with a {first[3][:12]}" in say.headline(culprit)
+
+
+@pytest.mark.slow
+def test_what_one_repository_does_alone_is_not_called_an_interaction(tmp_path: Path) -> None:
+    repositories, first, second = two(tmp_path)
+    ends = f'[commits]\ngood = {{ a = "{first[0]}", b = "{second[0]}" }}\n'
+    report = hunted(commits_hunt(tmp_path / "hunt", repositories, BOTH, ends, ["commits"]))
+    assert [[s.id for s in c.suspects] for c in report.culprits] == [[first[3]], [second[9]]]
+    assert not any(c.change.verdict.interaction for c in report.culprits)

@@ -221,10 +221,16 @@ class Driver:
                 finer = stage.depth + 1 < len(self._stages)
                 if not finer and site.bad == site.good + 1:
                     # A merge has a branch that can be looked into on the same timeline; an environment has packages.
-                    finer = stage.timeline.finer(*self._ends(stage.key, found, old, new))
+                    both = found.verdict.interaction  # of one commit: its partner is looked for, see below
+                    finer = stage.timeline.finer(*((old, new) if both else self._ends(stage.key, found, old, new)))
                 zoom = child_key(stage.key, site.numbers[0], stage.depth + 1) if finer else ""
             if not zoom:
                 found = blame.confirmed(found, decision.spans[number])
+                # A stage that looks for a partner ("+") looks for no other.
+                if stage.timeline.name == "commits" and number == site.numbers[0] and "+" not in stage.key:
+                    found = blame.together(found, decision.spans[number], self._journal.points("0")[0])
+                    if found.verdict.interaction:
+                        zoom = f"{child_key(stage.key, number, stage.depth + 1)}+"
             found = structs.replace(found, zoom=zoom, suspects=tuple(stage.timeline.suspects(old, new)))
             self._journal.save_change(stage.key, number, found)
 
@@ -315,6 +321,23 @@ class Blame:
         tried, sure = (*found.verdict.tried, *verdict.tried), verdict.confidence
         merged = structs.replace(found.verdict, confirmed=verdict.confirmed, confidence=sure, tried=tried)
         return structs.replace(found, verdict=merged, confirmed=True)
+
+    def together(self, found: ChangeRow, span: Span, first: Point) -> ChangeRow:
+        """Whether the change also shows without what other repositories did before it, since the hunt's first point."""
+        old, new, timeline = self._old, self._new, self._stage.timeline
+        moved = frozenset(name for name, commit in new.parts.items() if old.parts.get(name) != commit)
+        start = first if timeline.mixed(first, new, moved) else self._stage.points[0]
+        before, after = (timeline.mixed(start, at, moved) for at in (old, new))
+        known = found.verdict.interaction or not found.verdict.confirmed
+        wanted = self._hunt.settings.search.attribution and not known
+        if not wanted or before is None or after is None or len(moved) != 1 or before.parts == old.parts:
+            return found
+        verdict = confirm(before, after, *self._means("alone", "without the others", span), times=1)
+        if verdict.confirmed is not False:
+            return found
+        tried = (*found.verdict.tried, f"without what others did before it: {verdict.tried[0]}")
+        both = structs.replace(found.verdict, part="", parts=tuple(moved), interaction=True, tried=tried)
+        return structs.replace(found, verdict=both, since=after.id, towards="")
 
     def _means(self, purpose: str, why: str, span: Span) -> tuple[Metric, Measure, Judge]:
         """What is looked at, how points are run, and how two of them are judged."""

@@ -143,4 +143,5 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confirmed: bool = False
     since: str = ""
     towards: str = ""
-    """The mixed points between which one part alone moves, and the change shows: a finer stage looks no further."""
+    """The mixed points between which one part alone moves, and the change shows: a finer stage looks no further. Without
+    `towards`: the one that has the change's commit, and nothing that others did before it, which it takes as well."""

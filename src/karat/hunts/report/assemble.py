@@ -224,7 +224,22 @@ def _ends(
         yield here, _of_the_merge(change, finer)
         return
     for one in below:
-        yield from _ends(finer, one, tree, here)
+        for way, leaf in _ends(finer, one, tree, here):
+            yield (
+                (here, _with_partner(change, leaf))
+                if change.verdict.interaction and change.verdict.confirmed
+                else (way, leaf)
+            )
+
+
+def _with_partner(change: ChangeReport, partner: ChangeReport) -> ChangeReport:
+    """A commit's change that takes another repository's earlier one: both are suspects, and it showed with the later."""
+    suspects = (*change.suspects, *partner.suspects)
+    parts = tuple(dict.fromkeys(one.part for one in suspects))
+    said = f"it takes {' and '.join(parts)} together: neither commit causes it without the other"
+    tried = (*change.verdict.tried, *partner.verdict.tried)
+    verdict = structs.replace(change.verdict, parts=parts, message=said, tried=tried)
+    return structs.replace(change, suspects=suspects, verdict=verdict)
 
 
 def _of_the_merge(change: ChangeReport, finer: StageReport | None) -> ChangeReport:

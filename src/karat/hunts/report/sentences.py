@@ -158,8 +158,10 @@ def suspect(one: Suspect) -> str:
 
 
 def named(culprit: Culprit) -> bool:
-    """Whether the hunt comes down to one: the only suspect, of a change that was seen again where that was tried."""
-    return len(culprit.suspects) == 1 and not doubtful(culprit.change)
+    """Whether the hunt comes down to one, or to one of each repository that it takes; seen again, where that was tried."""
+    those, verdict = culprit.suspects, culprit.change.verdict
+    together = verdict.interaction and len({one.part for one in those}) == len(those) > 0
+    return (len(those) == 1 or together) and not doubtful(culprit.change)
 
 
 def headline(culprit: Culprit, unit: str = "") -> str:
@@ -168,8 +170,8 @@ def headline(culprit: Culprit, unit: str = "") -> str:
     what = amount(change, unit)
     first = f"{change.kind} of {culprit.metric}" if culprit.metric != CRASH else change.kind
     who = f": one of {len(culprit.suspects)} suspects" if culprit.suspects else ""
-    if len(culprit.suspects) == 1:
-        who = f": {suspect(culprit.suspects[0])}"
+    if len(culprit.suspects) == 1 or named(culprit):
+        who = f": {' together with '.join(map(suspect, culprit.suspects))}"
     return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
 
 
