@@ -17,6 +17,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -293,58 +294,39 @@ class Puller:
     def __init__(self, most: int, commands: Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
         """`commands` gives what succeeds if an image is here, and what pulls it."""
         self._most, self._commands = most, commands
-        self._wanted: list[str] = []
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._pool = ThreadPoolExecutor(1, "karat-pull")
+        self._wanted: list[Future[None]] = []
+        self._starting, self._closed = threading.Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
 
     def ahead(self, images: Sequence[str]) -> None:
         """These come next; what was wanted before and has not begun is forgotten."""
-        with self._changed:
-            if self._closed or not self._most:
-                return
-            self._wanted = list(images[: self._most])
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True, name="karat-pull")
-                self._thread.start()
-            self._changed.notify_all()
+        for pull in self._wanted:
+            pull.cancel()
+        if not self._closed:
+            self._wanted = [self._pool.submit(self._pull, image) for image in images[: self._most]]
 
     def close(self) -> None:
         """Stops, also in the middle of a pull: engines keep what has come, or drop it."""
-        with self._changed:
+        with self._starting:
             self._closed = True
-            self._changed.notify_all()
         if self._process is not None:
             self._process.terminate()
-        if self._thread is not None:
-            self._thread.join(5.0)
-            if self._process is not None and self._thread.is_alive():
-                self._process.kill()
-            self._thread.join()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5.0)
+            self._process.kill()
+        self._pool.shutdown(cancel_futures=True)
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted or self._closed)
+    def _pull(self, image: str) -> None:
+        # A failure is not this thread's to tell: the job that needs the image pulls it again, and says why not.
+        nothing = subprocess.DEVNULL
+        for argv in self._commands(image):
+            with self._starting, suppress(OSError):
                 if self._closed:
                     return
-                image = self._wanted.pop(0)
-            here, pull = self._commands(image)
-            # A failure is not this thread's to tell: the job that needs the image pulls it again, and says why not.
-            if self._run(here) != 0:
-                self._run(pull)
-
-    def _run(self, argv: tuple[str, ...]) -> int:
-        with self._changed:
-            if self._closed:
-                return 0
-            nothing = subprocess.DEVNULL
-            try:
                 self._process = subprocess.Popen(argv, stdin=nothing, stdout=nothing, stderr=nothing)
-            except OSError:
-                return 0
-        return self._process.wait()
+            if self._process is None or self._process.wait() == 0:
+                return
 
 
 class Containers(Timeline):
