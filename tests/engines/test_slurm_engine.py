@@ -172,6 +172,19 @@ def test_a_job_ends_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_nodes_that_cannot_see_the_folder_are_no_evidence_of_a_point(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    # As another user, a job sees as little of a test's folder as a node without the shared disk.
+    engine = open_engine("slurm", slots=1, work=tmp_path, retries=1, options=("--uid=nobody",))
+    engine.submit(job("true"))
+    with ends(), pytest.raises(CannotVerify, match=r"cannot run karat: expected .* on a disk that all share; found"):
+        engine.wait()
+    engine.close()
+
+
+@pytest.mark.slow
 def test_what_no_node_has_and_what_slurm_refuses_is_said(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

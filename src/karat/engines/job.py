@@ -11,6 +11,7 @@ GPUs the slot owns (`0,1`; empty for none), `@CORES@` its cores (`0,1`; empty: n
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
@@ -97,6 +98,26 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: str = ""  # Why nothing came back: the worker died, the node is gone. Nothing is known of the point then.
     notes: tuple[str, ...] = ()
     """Sentences: a file that was too large to come back, a worker that was lost before this one."""
+
+
+class Flight(msgspec.Struct):
+    """A job that is under way on a cluster, and what became of earlier tries."""
+
+    job: Job
+    started: float
+    losses: list[str]
+
+    def ended(self, result: JobResult, retries: int) -> JobResult | None:
+        """The result, with what was lost before; None if it is lost itself, and is to be tried again."""
+        if result.lost:
+            self.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
+            if len(self.losses) <= retries:
+                return None
+        losses = [f"lost and tried again: {loss}" for loss in self.losses]
+        return msgspec.structs.replace(result, notes=(*result.notes, *losses))
+
+    def lost(self, why: str) -> JobResult:
+        return JobResult(key=self.job.key, started=self.started, seconds=time.time() - self.started, lost=why)
 
 
 class Engine(Protocol):

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import karat
-from karat.engines.job import EDIT, Engine, Job, JobResult, Resources
+from karat.engines.job import EDIT, Engine, Flight, Job, JobResult, Resources
 from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
 from karat.engines.runner import areas_of, run_in_free_slot
 from karat.findings import CannotVerify, UsageError
@@ -37,12 +37,6 @@ _OF_RAY = {"RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
 _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
 
-class _Flight(msgspec.Struct):
-    job: Job
-    started: float
-    losses: list[str]
-
-
 class RayEngine:
     """Runs jobs on a Ray cluster. Its methods are for one thread."""
 
@@ -54,7 +48,7 @@ class RayEngine:
         self._ray, self._silence, self._head, self._capacity = ray, silence, head, capacity
         self._hunt, self._retries = hunt, retries
         self._work = ray.remote(run_on_worker)
-        self._flights: dict[Any, _Flight] = {}  # Reference of what is awaited → the job.
+        self._flights: dict[Any, Flight] = {}  # Reference of what is awaited → the job.
         self._cancelled: list[Any] = []
 
     @property
@@ -82,9 +76,9 @@ class RayEngine:
     def submit(self, job: Job) -> None:
         if any(flight.job.key == job.key for flight in self._flights.values()):
             raise ValueError(f"a job with the key {job.key!r} is in flight already")
-        self._start(_Flight(job, time.time(), []))
+        self._start(Flight(job, time.time(), []))
 
-    def _start(self, flight: _Flight) -> None:
+    def _start(self, flight: Flight) -> None:
         remote = self._work.options(**task_options(flight.job.resources))
         self._flights[remote.remote(msgspec.msgpack.encode(flight.job), self._hunt)] = flight
 
@@ -113,15 +107,11 @@ class RayEngine:
             following = "pip install msgspec  # on every node, for the Python that Ray runs on"
             raise CannotVerify(said, next_command=following) from error
         except errors.RayError as error:
-            seconds, lost = time.time() - flight.started, f"{type(error).__name__}: {_line(error)}"
-            result = JobResult(key=flight.job.key, started=flight.started, seconds=seconds, lost=lost)
-        if result.lost:
-            flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
-            if len(flight.losses) <= self._retries:
-                self._start(flight)
-                return None
-        losses = [f"lost and tried again: {loss}" for loss in flight.losses]
-        return msgspec.structs.replace(result, notes=(*result.notes, *losses))
+            result = flight.lost(f"{type(error).__name__}: {_line(error)}")
+        ended = flight.ended(result, self._retries)
+        if ended is None:
+            self._start(flight)
+        return ended
 
     def cancel(self, key: str) -> None:
         for ref, flight in list(self._flights.items()):

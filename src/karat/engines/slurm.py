@@ -18,7 +18,6 @@ from karat.engines.ray_cluster import jobs_per_node, node_needs
 from karat.findings import CannotVerify, UsageError
 
 _ANSWER = 60.0
-_PATIENCE = 300.0  # A controller that is started anew keeps its jobs.
 _AWAY = re.compile(r"[Uu]nable to contact slurm controller|Socket timed out|[Cc]onnection refused|Zero Bytes were")
 _GRES = re.compile(r"(\w+)(?::[^:,()]+)?:(\d+)(?:\([^()]*\))?(?=,|$)")  # gpu:h100:8(S:0-1)
 _UP = {"idle", "mix", "alloc", "comp", "plnd"}
@@ -44,6 +43,7 @@ class Slurm:
 
     def __init__(self, options: Sequence[str], notice: Callable[[str], None]) -> None:
         self._options, self._notice = tuple(options), notice
+        self.patience = 300.0  # Seconds; a controller that is started anew keeps its jobs.
         # Those that also say which nodes are meant.
         self._where = [word for word in options if word.startswith(("--partition=", "--clusters="))]
         if shutil.which("sbatch") is None:
@@ -112,7 +112,7 @@ class Slurm:
 
     def _ask(self, words: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
         """What a command of Slurm printed; waits for a controller that is away."""
-        until, told = time.monotonic() + _PATIENCE, False
+        until, told = time.monotonic() + self.patience, False
         while True:
             try:
                 done = subprocess.run(

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 import karat
-from karat.engines.job import EDIT, Engine, Job, JobResult, Resources
+from karat.engines.job import EDIT, Engine, Flight, Job, JobResult, Resources
 from karat.engines.ray_cluster import node_needs, resources_shown
 from karat.engines.runner import areas_of, run_in_free_slot
 from karat.engines.slurm import QueuedJob, Slurm
@@ -38,15 +38,12 @@ _BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.slurm_eng
 _LOOK, _ASK, _FRESH = 0.1, 1.0, 30.0
 _BEAT, _SILENCE = 5.0, 60.0
 _ARRIVAL = 15.0  # A shared disk may show a result later than the queue shows that its job has ended.
-_ENDING = 40.0
+_ENDING, _REACH = 40.0, 10.0
 _OF_SRUN = re.compile(rb"^srun: error: \S+: tasks? [\d,-]+: [^\n]*\n", re.MULTILINE)
 _MOST = 16  # Jobs at once where nobody said how many: others use the queue, too.
 
 
-class _Flight(msgspec.Struct):
-    job: Job
-    started: float
-    losses: list[str]
+class _Flight(Flight):
     result: Path = Path()
     over: float | None = None  # Since when Slurm says that it has ended well, while its result has not arrived.
 
@@ -150,13 +147,10 @@ class SlurmEngine:
             time.sleep(_LOOK if until is None else min(_LOOK, until - now))
 
     def _taken(self, number: str) -> JobResult | None:
-        """What came of a job; None if it was lost, and will be sent on its way again."""
         flight, self._worked = self._flights.pop(number), True
         result = msgspec.msgpack.decode(flight.result.read_bytes(), type=JobResult)
         self._seconds.setdefault(number, result.seconds)
-        if result.lost:
-            return self._again(flight, f"{result.lost} ({result.where})", result)
-        return _noted(result, flight)
+        return self._ended(flight, result)
 
     def _lost(self, queue: dict[str, QueuedJob]) -> list[JobResult]:
         """Results of jobs that will not bring any."""
@@ -174,22 +168,19 @@ class SlurmEngine:
             log = flight.result.with_suffix(".log")
             lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
             lost = f"Slurm job {number} {job.state} on {job.node or 'a node'}{f': {lines[-1][:300]}' if lines else ''}"
-            empty = JobResult(key=flight.job.key, started=flight.started, seconds=time.time() - flight.started)
-            if result := self._again(flight, lost, empty):
-                results.append(result)
-        return results
+            results.append(self._ended(flight, flight.lost(lost)))
+        return [result for result in results if result]
 
-    def _again(self, flight: _Flight, lost: str, result: JobResult) -> JobResult | None:
-        flight.losses.append(lost)
-        if len(flight.losses) <= self._retries:
+    def _ended(self, flight: _Flight, result: JobResult) -> JobResult | None:
+        """The result; None if it was lost, and will be sent on its way again."""
+        ended = flight.ended(result, self._retries)
+        if ended is None:
             self._waiting.append(flight)
-            return None
-        if not self._worked:
-            said = (
-                f"the nodes of the Slurm cluster cannot run karat: expected {sys.executable} and {self._folder} there"
-            )
-            raise CannotVerify(f"{said}, on a disk that all of them share; found: {lost}", next_command="sinfo")
-        return _noted(msgspec.structs.replace(result, lost=lost), flight)
+        elif ended.lost and not self._worked:
+            there = f"{sys.executable} and {self._folder} there, on a disk that all share"
+            said = f"the nodes of the Slurm cluster cannot run karat: expected {there}; found: {ended.lost}"
+            raise CannotVerify(said, next_command=f"sinfo  # then {EDIT}")
+        return ended
 
     def _tell(self, queue: dict[str, QueuedJob]) -> None:
         """Say once that nothing runs, and why."""
@@ -209,8 +200,10 @@ class SlurmEngine:
     def close(self) -> None:
         if self._closed.is_set():
             return
+        # What cannot be reached now is ended by the silence of the heartbeat.
+        self._slurm.patience = _REACH
         try:
-            if self._sent:
+            with contextlib.suppress(CannotVerify):
                 self._end()
         finally:
             self._closed.set()
@@ -220,6 +213,8 @@ class SlurmEngine:
 
     def _end(self) -> None:
         """Cancel what is left, wait until it has ended, and say what all of it cost."""
+        if not self._sent:
+            return
         self._slurm.cancel(self._session)
         until = time.monotonic() + _ENDING
         while True:
@@ -235,11 +230,6 @@ class SlurmEngine:
         spent = " and ".join(f"{held * n:,.0f} {what} seconds" for what, n in each.items() if n)
         said = "as sacct has it" if accounted else "by the times of the queue"
         self._notice(f"Slurm: {count(len(self._seconds), 'job')} held {spent}, {said}")
-
-
-def _noted(result: JobResult, flight: _Flight) -> JobResult:
-    losses = [f"lost and tried again: {loss}" for loss in flight.losses]
-    return msgspec.structs.replace(result, notes=(*result.notes, *losses))
 
 
 def open_slurm(
