@@ -111,10 +111,14 @@ def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> 
 @pytest.mark.slow
 def test_a_refresh_that_confirms_ends_with_a_command_too(desk: Desk) -> None:
     run = desk.ci_run("a")
-    assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
+    first = desk.refresh(run).splitlines()
+    assert first[-1] == "next: karat diff"
+    assert "did code or packages move them? karat hunt split --code OLD..NEW --packages OLD.txt..NEW.txt" in first[-2]
     assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
     desk.tree.commit()
-    assert desk.refresh(desk.ci_run("b", OLD)).splitlines()[-1] == "next: karat stage"
+    last = desk.refresh(desk.ci_run("b", OLD))
+    assert last.splitlines()[-1] == "next: karat stage"
+    assert "hunt split" not in last
 
 
 @pytest.mark.slow

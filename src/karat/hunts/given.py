@@ -113,7 +113,7 @@ def issue_settings(asked: Asked, folder: Path, said: Sequence[str], releases: st
     except ValueError:
         return run_settings(asked, folder, commits=f"{old}..{new}", releases=None, values=None)
     # A day is all of it.
-    ends = {"start": start, "end": end + dt.timedelta(days=len(new) <= len("2023-08-24"))}
+    ends = {"start": start, "end": end + dt.timedelta(seconds=86_399 * (len(new) <= len("2023-08-24")))}
     return _checked(name=repository_around(folder)["NAME"], stages=("commits",), **_code(asked, folder, ends))
 
 

@@ -197,9 +197,15 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     yield ()
     yield ((f"Total tests with golden values: {result.tests:,}", ""),)
     yield ((f"Total golden values found: {result.found:,}", ""),)
+    if any(o.change and o.change.verdict in _MOVED for o in result.in_state(State.WRITTEN)):
+        yield ("before you accept: did code or packages move them? ", "dim"), (str(_SPLIT), COMMAND)
     # What failed has a command of its own, and it comes last.
     if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
         yield ("next: ", "dim"), (command, COMMAND)
+
+
+_MOVED = (Verdict.DRIFT, Verdict.BREAK)
+_SPLIT = Command("karat", "hunt", "split", "--code", "OLD..NEW", "--packages", "OLD.txt..NEW.txt", "--", "CMD")
 
 
 def _head(result: RefreshReport, root: str) -> Iterator[Line]:
