@@ -137,18 +137,21 @@ def test_wrong_dates_do_not_put_other_commits_on_a_merged_branch(tmp_path: Path)
     assert ids(opened(history, main[-1], merge, tmp_path)) == [base, *side]
 
 
-def test_an_octopus_is_named_with_all_it_brought(history: History, tmp_path: Path) -> None:
+def test_an_octopus_is_one_branch_after_the_other(history: History, tmp_path: Path) -> None:
     base = grown(history, "base")[0]
+    tips = {}
     for name in ("one", "two"):
         history.git("checkout", "--quiet", "-b", name, base)
-        history.at(NOON + 5 * HOUR, f"on {name}", **{name: "x"})
+        tips[name] = history.at(NOON + 5 * HOUR, f"on {name}", **{name: "x"})
     history.git("checkout", "--quiet", "main")
     merge = history.merge(NOON + 9 * HOUR, "one", "two")
     timeline = opened(history, base, merge, tmp_path)
-    assert ids(timeline) == [base, merge]
-    assert not timeline.finer(*timeline.points)
-    titles = {s.title for s in timeline.suspects(*timeline.points)}
-    assert titles == {"on one", "on two", "merge"}
+    assert ids(timeline) == [base, tips["one"], base, tips["two"]]
+    assert list(timeline.breaks) == [2]
+    assert len({point.id for point in timeline.points}) == 4
+    assert [s.title for s in timeline.suspects(*timeline.points[2:])] == ["on two"]
+    assert "so it came with the merge" in timeline.absent
+    assert opened(history, base, merge, tmp_path, follow_merges=False).finer(*timeline.points) is False
 
 
 def test_all_lists_what_descends_from_the_old_and_says_what_that_means(history: History, tmp_path: Path) -> None:

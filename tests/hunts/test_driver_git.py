@@ -180,3 +180,33 @@ def test_what_one_repository_does_alone_is_not_called_an_interaction(tmp_path: P
     report = hunted(commits_hunt(tmp_path / "hunt", repositories, BOTH, ends, ["commits"]))
     assert [[s.id for s in c.suspects] for c in report.culprits] == [[first[3]], [second[9]]]
     assert not any(c.change.verdict.interaction for c in report.culprits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guilty", [0, 1, 2])
+def test_an_octopus_merge_is_looked_into_branch_by_branch(tmp_path: Path, guilty: int) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100, 100])
+    culprit = ""
+    for branch in range(3):
+        repository.git("checkout", "--quiet", "-b", f"topic{branch}", ids[1 if branch else 0])
+        for number in range(4):
+            repository.write(f"topic{branch}", f"{number}\n")
+            if (branch, number) == (guilty, 2 if branch else 0):
+                repository.write("slow", "10\n")
+            made = commit_at(
+                repository, BEGAN + timedelta(minutes=20 + 5 * number + branch), f"topic {branch} {number}"
+            )
+            if (branch, number) == (guilty, 2 if branch else 0):
+                culprit = made
+    repository.git("checkout", "--quiet", "main")
+    repository.git("merge", "--quiet", "--no-ff", "-m", "octopus", *(f"topic{branch}" for branch in range(3)))
+    last = repository.git("rev-parse", "HEAD").strip()
+    more = f'[commits]\ngood = {{ lib = "{ids[0]}" }}\nbad = {{ lib = "{last}" }}\n'
+    probe = "echo speed: $(( $(cat speed) - $(cat slow 2>/dev/null || echo 0) ))"
+    report = hunted(commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, more, ["commits"]))
+    (found,) = report.culprits
+    assert [s.id for s in found.suspects] == [culprit]
+    assert found.change.kind == "regression"
+    assert found.change.verdict.confirmed is True
+    assert len([p for p in report.stages[1].points if p.attempts]) < len(report.stages[1].points)

@@ -20,7 +20,7 @@ from karat.hunts.attribution import Judge, Measure, attribute, confirm
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import SEARCH, ChangeRow, StageRow
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
-from karat.hunts.model import Decision, HuntReport, Metric, Observed, Point, Span, Window
+from karat.hunts.model import Ask, Decision, HuntReport, Metric, Observed, Point, Span, Window
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import NOT_REPRODUCED
@@ -122,6 +122,10 @@ class Driver:
         settings = structs.replace(self._hunt.settings.search, max_runs=0)
         if stage.window is not None:
             settings = structs.replace(settings, good="", bad="")
+        breaks = stage.timeline.breaks
+        if breaks:  # it may come and go
+            settings = structs.replace(settings, strategy="adaptive")
+        tips = [Ask(index=at, why="end of a branch") for begin in breaks for at in (begin - 1, begin)]
         strategy = open_strategy(
             settings,
             len(points),
@@ -138,9 +142,13 @@ class Driver:
             if attempts := measurer.attempts(stage, point):
                 seen[indices[point.id]] = observed_in(attempts)
 
-        def tell(decision: Decision) -> None:
+        def tell(decision: Decision) -> Decision:
+            # From the end of one branch to the begin of the next nothing changed: they are not one line.
+            own = [span for span in decision.spans if not any(span.good < at <= span.bad for at in breaks)]
+            decision = structs.replace(decision, spans=tuple(own))
             self._journal.save_decision(stage.key, decision)
             self._listener.decided(stage.key, decision)
+            return decision
 
         for point in points:
             observe(point)
@@ -148,7 +156,8 @@ class Driver:
             flying = Counter(indices[run.point.id] for run in measurer.in_flight)
             decision = strategy.decide(seen, flying, measurer.room)
             tell(decision)
-            for ask in decision.asks:
+            ends = [tip for tip in tips if tip.index not in seen and tip.index not in flying]
+            for ask in ends[: measurer.room] or decision.asks:
                 measurer.start(stage, points[ask.index], ask.text(points))
             stage.timeline.ahead([points[i] for i in decision.likely_next])
             if not measurer.in_flight:
@@ -162,9 +171,7 @@ class Driver:
         if measurer.spent and strategy.decide(seen, {}, 1).asks:
             raise measurer.stopped()
         # What comes now, swapping and confirming, is no part of what the strategy expected.
-        decision = structs.replace(decision, expected_left=0)
-        tell(decision)
-        return decision
+        return tell(structs.replace(decision, expected_left=0))
 
     def _open(self, row: StageRow, depth: int) -> OpenStage | None:
         """The stage with its timeline; points that the journal knows stay what they were."""

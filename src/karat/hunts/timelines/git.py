@@ -95,7 +95,7 @@ class GitTimeline(Timeline):
         if self.name == "checkouts" or len(moved) != 1 or not self._repositories.settings.follow_merges:
             return False
         name = moved[0]
-        return self._repositories.mirrors[name].merged_branch(before[name], after[name]) is not None
+        return bool(self._repositories.mirrors[name].merged_branches(before[name], after[name]))
 
     def close(self) -> None:
         if kept := self._repositories.container:
@@ -118,10 +118,10 @@ def open_commits(settings: HuntSettings, _stage: Stage, window: Window | None, p
                 ends[name] = _range_by_time(repositories, name, times)
     start = {name: ends[name].old for name in mirrors}
     moved = [name for name in mirrors if ends[name].old != ends[name].new]
-    branch = None
+    branches = []
     if window is not None and own.follow_merges and len(moved) == 1:
-        branch = mirrors[moved[0]].merged_branch(*ends[moved[0]])
-    if branch is None:
+        branches = mirrors[moved[0]].merged_branches(*ends[moved[0]])
+    if not branches:
         every = own.history == "all"
         lines = {}
         for name, mirror in mirrors.items():
@@ -129,12 +129,21 @@ def open_commits(settings: HuntSettings, _stage: Stage, window: Window | None, p
             notes += odd
         return GitTimeline("commits", repositories, _commit_points(repositories, start, lines), notes)
     name, merge = moved[0], ends[moved[0]].new[:SHORT]
-    base, commits = branch
-    notes.append(f"{name}: {merge} is a merge; these are the commits of the branch it merged, each as it was there")
+    which = "the branch" if len(branches) == 1 else f"the {len(branches)} branches, one after the other, that"
+    notes.append(f"{name}: {merge} is a merge; these are the commits of {which} it merged, each as it was there")
     why = "how conflicts were resolved, or how the branch and the code before it work together"
     absent = f"so it came with the merge {merge} itself: {why}"
-    points = _commit_points(repositories, {**start, name: base}, {name: commits})
-    return GitTimeline("commits", repositories, points, notes, absent=absent)
+    points: list[Point] = []
+    breaks = []
+    for number, (base, commits) in enumerate(branches):
+        first, *others = _commit_points(repositories, {**start, name: base}, {name: commits})
+        breaks.append(len(points))
+        # Several may leave from the same commit.
+        again = {"id": f"{first.id} #{number + 1}", "label": f"{first.label} #{number + 1}"} if number else {}
+        points += [msgspec.structs.replace(first, **again), *others]
+    timeline = GitTimeline("commits", repositories, points, notes, absent=absent)
+    timeline.breaks = breaks[1:]
+    return timeline
 
 
 def _commit_points(

@@ -299,25 +299,20 @@ class Mirror:
             commits = [*(c for c in commits if c.id != new), *self.listed("--no-walk", new)[0]]
         return _in_order(commits)
 
-    def merged_branch(self, old: str, new: str) -> tuple[str, Sequence[Commit]] | None:
-        """What a merge brought: the commit its branch left from, and the branch's own commits.
+    def merged_branches(self, old: str, new: str) -> list[tuple[str, Sequence[Commit]]]:
+        """What a merge of `old` brought: of each branch the commit that it left from, and its own commits.
 
-        None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
-        checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
+        Which of them was checked out when they were merged says nothing of what came new (`git pull` makes it the wrong
+        way round).
         """
         parents = self.parents(new)
-        if old not in parents:
-            return None
-        lines = [self.listed("--first-parent", side, f"^{old}")[0] for side in parents if side != old]
-        own = [line for line in lines if line]
-        if len(own) != 1:
-            return None
-        commits = own[0]
-        base = next(iter(self.parents(commits[0].id)), None)
-        if base is None:
-            # An unrelated history was merged: before its first commit there is nothing to run.
-            base, commits = commits[0].id, commits[1:]
-        return base, commits
+        found: list[tuple[str, Sequence[Commit]]] = []
+        for side in parents if old in parents else ():
+            if commits := self.listed("--first-parent", side, f"^{old}")[0]:
+                base = next(iter(self.parents(commits[0].id)), None)
+                # An unrelated history was merged: before its first commit there is nothing to run.
+                found.append((base, commits) if base else (commits[0].id, commits[1:]))
+        return found
 
     def suspects(self, old: str, new: str) -> Iterator[Suspect]:
         """Every commit between two, oldest first.

@@ -43,6 +43,7 @@ class Timeline(Protocol):
     title: str = ""  # What reports call the stage; empty: as hunt.toml does.
     absent: str = ""
     """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
+    breaks: Sequence[int] = ()  # Points that do not follow from the one before them: where another branch begins.
 
     @property
     def points(self) -> Sequence[Point]:
