@@ -151,7 +151,10 @@ def test_an_octopus_is_one_branch_after_the_other(history: History, tmp_path: Pa
     assert len({point.id for point in timeline.points}) == 4
     assert [s.title for s in timeline.suspects(*timeline.points[2:])] == ["on two"]
     assert "so it came with the merge" in timeline.absent
-    assert opened(history, base, merge, tmp_path, follow_merges=False).finer(*timeline.points) is False
+    plain = opened(history, base, merge, tmp_path, follow_merges=False)
+    assert ids(plain) == [base, merge]
+    assert not plain.finer(*plain.points)
+    assert timeline.finer(*plain.points)
 
 
 def test_all_lists_what_descends_from_the_old_and_says_what_that_means(history: History, tmp_path: Path) -> None:
