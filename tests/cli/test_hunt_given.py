@@ -74,8 +74,8 @@ def test_what_an_issue_says(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("from-issue", "2023-08-24=1", "--value", "x", "--", "true"), "expected at least two of WHEN=VALUE"),
-        (("from-issue", "2023-08-24", "2023-08-26=1", "--seconds", "--", "true"), "found '2023-08-24'"),
+        (("from-issue", "2023-08-24=1", "--value", "x", "--", "true"), "expected two or more of WHEN=VALUE"),
+        (("from-issue", "2023-08-24", "2023-08-26=1", "--seconds", "--", "true"), "found '2023-08-24 2023-08-26=1'"),
         (("from-issue", "a=1", "b=2", "--", "true"), "expected --value PATTERN or --seconds"),
         (("from-issue", "a=1", "b=2", "--seconds"), "expected the command to run at each point after --"),
         (

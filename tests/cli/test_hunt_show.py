@@ -31,9 +31,9 @@ def test_a_point_with_its_attempts_and_how_to_do_it_by_hand(folder: Path) -> Non
     assert "under test  value = v002" in result.out
     assert "Traceback" not in result.out
     # What it says is what one can type.
-    by_hand = [line for line in result.out.splitlines() if "probe.sh" in line]
+    by_hand = result.out.splitlines()[-1].removeprefix("by hand: karat ").split()
     count = len(ran(folder))
-    assert subprocess.run(["sh", "-c", by_hand[-1]], check=False, capture_output=True).returncode == 1
+    assert karat_here(*by_hand, cwd=folder).code == 1
     assert ran(folder)[count:] == ["v002"]
 
 
@@ -44,8 +44,8 @@ def test_a_probe_of_several_lines_can_be_pasted(tmp_path: Path) -> None:
     text = file.read_text().replace('["sh", "probe.sh", "{value}"]', words)
     file.write_text(text)
     assert karat_here("hunt", "run", "-q", cwd=tmp_path).code == 0
-    _, _, script = karat_here("hunt", "show", "v0", cwd=tmp_path).out.partition("by hand:\n")
-    done = subprocess.run(["sh", "-euc", script], check=True, capture_output=True)
+    script = karat_here("hunt", "try", "v0", "--script", "-", cwd=tmp_path).out
+    done = subprocess.run(["sh", "-euc", script], check=True, capture_output=True, cwd=tmp_path)
     assert done.stdout == b"one\ttwo  words\tspeed: 1\n"
 
 

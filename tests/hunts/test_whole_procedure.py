@@ -145,13 +145,9 @@ def test_without_labels_the_times_of_the_nights_lead_to_the_commit_also_after_a_
 
 
 def _check_by_hand(toy: ToyProject, podman: Podman) -> None:
-    """What `show` says of a night does in a shell what the hunt did."""
-    with _start(toy, podman, "show", "2023-07-23") as process:
-        shown, _ = process.communicate()
-    _, _, script = shown.partition("by hand:\n")
-    assert "@" not in script.replace("@sha256", "")
-    env = {**os.environ, **podman.env}
-    done = subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, script + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("SPEED: ")
+    """A night that is tried by hand does what the hunt did."""
+    with _start(toy, podman, "try", "2023-07-23") as process:
+        shown, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert shown.splitlines()[-1].startswith("SPEED: ")
     assert podman.names() == []

@@ -72,8 +72,7 @@ def run_settings(
 ) -> HuntSettings:
     """`karat hunt -- CMD`: over commits, by default since the newest tag; over releases of a package; or over values."""
     if sum(each is not None for each in (commits, releases, values)) > 1:
-        said = "expected one of --commits, --releases and --values, found several"
-        raise UsageError(said, next_command="karat hunt run --help")
+        raise _wrong("expected one of --commits, --releases and --values, found several")
     if values is not None:
         texts = tuple(text.strip() for text in values.split(",") if text.strip())
         return _checked(name="values", stages=("values",), probe=_probe(asked), values=ValueSettings(list=texts))
@@ -89,21 +88,12 @@ def run_settings(
 
 def issue_settings(asked: Asked, folder: Path, said: Sequence[str], releases: str | None) -> HuntSettings:
     """`karat hunt from-issue`: between the two neighbours with the largest step; the newer one is the worse."""
-    pairs: list[tuple[str, float]] = []
-    for text in said:
-        when, _, number = text.rpartition("=")
-        try:
-            pairs.append((when, float(number)))
-        except ValueError as error:
-            wanted = "WHEN=VALUE, such as 2023-08-24=577.2 or v1.3=0.81"
-            raise UsageError(
-                f"expected {wanted}, found {text!r}", next_command="karat hunt from-issue --help"
-            ) from error
-    if len(pairs) < 2 or not asked.metrics():
-        lacking = (
-            "at least two of WHEN=VALUE" if len(pairs) < 2 else "--value PATTERN or --seconds, which reads that value"
-        )
-        raise UsageError(f"expected {lacking}, found none", next_command="karat hunt from-issue --help")
+    found = [re.fullmatch(r"(.+)=([-+]?[\d.]+(?:e[-+]?\d+)?)", text, re.IGNORECASE) for text in said]
+    pairs = [(one[1], float(one[2])) for one in found if one]
+    if len(pairs) < max(2, len(said)) or not asked.metrics():
+        wanted = "two or more of WHEN=VALUE, such as 2023-08-24=577.2 v1.3=536.7"
+        wanted = "--value PATTERN or --seconds, to read that value" if len(pairs) == len(said) > 1 else wanted
+        raise _wrong(f"expected {wanted}, found {' '.join(said)!r}")
     (old, before), (new, after) = max(pairwise(pairs), key=lambda two: abs(two[1][1] - two[0][1]))
     asked = msgspec.structs.replace(asked, better=asked.better or ("higher" if after < before else "lower"))
     if releases is not None:
@@ -117,21 +107,23 @@ def issue_settings(asked: Asked, folder: Path, said: Sequence[str], releases: st
     return _checked(name=repository_around(folder)["NAME"], stages=("commits",), **_code(asked, folder, ends))
 
 
+def _wrong(said: str) -> UsageError:
+    return UsageError(said, next_command="karat hunt --help")
+
+
 def _checked(**tables: Any) -> HuntSettings:
     settings = HuntSettings(**tables)
-    validate(settings)
+    try:
+        validate(settings)
+    except UsageError as error:
+        raise _wrong(str(error)) from error  # there is no file to edit
     return settings
 
 
 def _probe(asked: Asked, words: Sequence[str] = ()) -> ProbeSettings:
     crash = None if asked.metrics() else CrashSettings(pattern=asked.crash or "")
-    return ProbeSettings(
-        command=tuple(words or asked.command),
-        metrics=asked.metrics(),
-        crash=crash,
-        timeout=asked.timeout,
-        repeats=asked.repeats,
-    )
+    limits: dict[str, Any] = {"timeout": asked.timeout, "repeats": asked.repeats}
+    return ProbeSettings(command=tuple(words or asked.command), metrics=asked.metrics(), crash=crash, **limits)
 
 
 def _code(asked: Asked, folder: Path, ends: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Examples:
 """
 
 
-_HOMES = {"split": "given:split", "from-issue": "given:from_issue", "try": "try_point:command"}
+_HOMES = {"split": "given:split", "from-issue": "given:from_issue", "try": "show:try_point"}
 
 
 @click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, homes=_HOMES, otherwise="run", epilog=_EXAMPLES)

@@ -60,10 +60,8 @@ def split(*, code: str, packages: str, asked: Asked | None, reports: Reports, **
     from karat.hunts.given import split_settings
 
     names = ("requires", "python", "index", "no_deps")
-    settings = split_settings(
-        _needed(asked), Path.cwd(), code=code, packages=packages, **{name: more.pop(name) for name in names}
-    )
-    return reports.run(settings, **more)
+    said = {"code": code, "packages": packages, **{name: more.pop(name) for name in names}}
+    return reports.run(split_settings(_needed(asked), Path.cwd(), **said), **more)
 
 
 @click.command("from-issue", cls=ProbeCommand, epilog=_ISSUE)

@@ -1,12 +1,18 @@
-"""`karat hunt show`."""
+"""`karat hunt show` and `karat hunt try`: one point."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-_EXAMPLES = """
+if TYPE_CHECKING:
+    from karat.hunts.model import Attempt, Point
+
+_SHOW = """
 \b
 Examples:
   karat hunt show 2023-08-25
@@ -14,18 +20,40 @@ Examples:
   karat hunt show xla@1a2b3c4 --stage 0.2/1
   karat hunt show 1.26.0 --journal numpy.hunt --json -
 """
+_TRY = """
+\b
+Examples:
+  karat hunt try 2023-08-26                           run it once, and show what it prints
+  karat hunt try 2023-08-26 --against parent          both, three times each, in turns
+  karat hunt try xla@1a2b3c4 --against xla@9f8e7d6 --times 5
+  karat hunt try 2.0.0 --script try.sh                a script that does not need karat
+"""
 
 
-@click.command(epilog=_EXAMPLES)
-@click.argument("point")
-@click.option("--stage", metavar="KEY", help="The stage, as named by `karat hunt status`: 0, 0.2/1.")
-@click.option(
-    "--journal", "journal_file", metavar="F", help="The journal, or its hunt.toml; by default the hunt of this folder."
-)
+def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """POINT, --stage, --journal and --json."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("--json", "json_file", metavar="F", help=f"Write JSON, schema {schema}; - is stdout."),
+            click.option(
+                "--journal",
+                "journal_file",
+                metavar="F",
+                help="The journal, or its hunt.toml; by default the hunt of this folder.",
+            ),
+            click.option("--stage", metavar="KEY", help="The stage, as named by `karat hunt status`: 0, 0.2/1."),
+            click.argument("point"),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.command(epilog=_SHOW)
+@_of_a_point("karat.hunt-point/1 (logs with --log)")
 @click.option("--log", is_flag=True, help="Print the output of its commands, attempt by attempt.")
-@click.option(
-    "--json", "json_file", metavar="F", help="Write JSON, schema karat.hunt-point/1 (logs with --log); - is stdout."
-)
 def command(*, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None) -> int:
     """Show one point of a hunt: its attempts, identity and logs.
 
@@ -48,3 +76,46 @@ def command(*, point: str, stage: str | None, journal_file: str | None, log: boo
             print_lines([(), ((f"log of attempt {one.attempt.number}:", "bold"),)], sys.stdout)
             print_lines((((line.expandtabs(), ""),) for line in (one.log or "").splitlines()), sys.stdout)
     return 0
+
+
+@click.command("try", epilog=_TRY)
+@_of_a_point("karat.hunt-try/1")
+@click.option("--against", metavar="POINT", help="Run it as well, in turns, and compare; parent: the point before.")
+@click.option("--times", type=click.IntRange(min=1), metavar="N", help="Runs of each; default 1, with --against 3.")
+@click.option("--script", metavar="F", help="Run nothing: write a script that does without karat; - is stdout.")
+def try_point(
+    *, point: str, script: str | None, stage: str | None, journal_file: str | None, json_file: str | None, **more: Any
+) -> int:
+    """Run one point by hand, or two side by side.
+
+    POINT is named as for `karat hunt show`. It is prepared and run as the hunt would, in a work area of its own; the
+    journal stays as it is. Exit code: 0 it works, or the two do not differ; 1 it fails, or they differ; 3 it cannot be run.
+    """
+    from karat.cli.output import deliver
+    from karat.hunts import try_point as trying
+    from karat.hunts.hunt_toml import find_journal
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.model import json_text
+    from karat.hunts.report.sentences import averages, duration
+    from karat.report.terminal import print_lines, say
+
+    def show(one: Point, attempt: Attempt, output: str) -> None:
+        why = f"{attempt.outcome.value}: {attempt.signature or attempt.note}"
+        came = averages(attempt.samples, {}) if attempt.outcome == "ok" else why
+        say(f"{one.label}  {came} ({duration(attempt.seconds)})", sys.stderr)
+        if more["against"] is None and json_file != "-":
+            print_lines((((line.expandtabs(), ""),) for line in output.splitlines()), sys.stdout)
+
+    with Journal(find_journal(journal_file)) as journal:
+        if script is not None:
+            deliver(script, trying.script_of(journal, point, stage))
+            if script != "-":
+                Path(script).chmod(0o755)
+            return 0
+        found = trying.try_point(journal, point, stage=stage, said=show, **more)
+    if json_file is not None:
+        deliver(json_file, json_text(found))
+    if json_file != "-":
+        words = {"differ": "they differ", "same": "they do not differ", "unsure": "unclear: more --times may tell"}
+        print_lines((((f"{name}: {words[word]}", "bold"),) for name, word in found.verdicts.items()), sys.stdout)
+    return found.code

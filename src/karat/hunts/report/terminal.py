@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -17,12 +16,12 @@ from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow
 from karat.hunts.model import Attempt, HuntReport, Point, StageReport
 from karat.hunts.report import sentences as say
-from karat.hunts.report.assemble import build_report, settings_of_journal
+from karat.hunts.report.assemble import build_report
 from karat.hunts.report.sentences import duration, flags, value
 from karat.hunts.report.split import split_sentences, split_table
 from karat.report.terminal import Line
 from karat.report.words import count
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 
 _STYLES = {
     **dict.fromkeys(("regression", "crash", "hang"), "bold red"),
@@ -31,9 +30,6 @@ _STYLES = {
 }
 _SUSPECTS = 8
 _POINTS = 6
-_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
-# By hand there is no slot: the first one's name, and all cores and GPUs that there are.
-_BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
 _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
 
 
@@ -235,7 +231,7 @@ class ShownPoint(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
     flags: tuple[str, ...]
     attempts: tuple[ShownAttempt, ...]
-    area: str  # Where work areas of the hunt are.
+    journal: str
 
 
 def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Point]:
@@ -268,16 +264,14 @@ def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> Sho
     for row in journal.attempts(stage):
         every.setdefault(row.attempt.point, []).append(row.attempt)
     said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
-    facts = journal.facts()
-    settings = settings_of_journal(facts)
     attempts = []
     for row in journal.attempts(stage, point.id):
         which = stage, point.id, row.attempt.number
         log = journal.log(*which).decode("utf-8", "backslashreplace") if logs else None
         shown = ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=journal.commands(*which), log=log)
         attempts.append(shown)
-    area = f"{facts.get('root', '.')}/{settings.work if settings else '.karat/hunt'}/slot-0"
-    return ShownPoint(stage=stage, point=point, flags=said.get(point.id, ()), attempts=tuple(attempts), area=area)
+    marks, path = said.get(point.id, ()), str(journal.path)
+    return ShownPoint(stage=stage, point=point, flags=marks, attempts=tuple(attempts), journal=path)
 
 
 def point_lines(what: ShownPoint) -> Iterator[Line]:
@@ -308,40 +302,6 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
         yield from (_fact("under test", f"{name} = {text}") for name, text in attempt.identity.items())
     if not what.attempts and not point.missing:
         yield ((("  not tried"), "dim"),)
-    if commands := next((a.commands for a in reversed(what.attempts) if a.commands), ()):
-        yield from _by_hand(commands, what.area)
-
-
-def _by_hand(commands: Sequence[CommandRow], area: str) -> Iterator[Line]:
-    """The commands of an attempt, as a person would type them."""
     yield ()
-    yield (("by hand:", "bold"),)
-    said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
-    others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
-    yield ((f"  AREA={quoted(area)} OUT=$(mktemp -d){''.join(others)}", ""),)
-    names = dict.fromkeys(name for command in commands for name in command.env)
-    if names.pop("KARAT_OUT", "") is None:
-        yield (("  export KARAT_OUT=$OUT", ""),)
-    if names:
-        yield ((f"  # with {', '.join(map(quoted, names))} set", "dim"),)
-    for command in commands:
-        # Further lines of a word are not set in: the blanks would be part of it.
-        *first, last = f"  {typed(command)}".split("\n")
-        yield from (((line, ""),) for line in first)
-        yield ((last, ""), ("  # not needed then" if command.skipped else "", "dim"))
-
-
-def typed(command: CommandRow) -> str:
-    """A command for a shell; the runner's placeholders are variables there."""
-    words = " ".join(_word(word) for word in command.argv)
-    return words if command.cwd in {"", "."} else f"(cd {_word(command.cwd)} && {words})"
-
-
-def _word(word: str) -> str:
-    if not _PLACEHOLDER.search(word):
-        return quoted(word, lines=True)
-    return "".join(
-        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else quoted(piece, lines=True)
-        for piece in _PLACEHOLDER.split(word)
-        if piece
-    )
+    stage = "" if what.stage == "0" else what.stage
+    yield ("by hand: ", "bold"), (str(show_command(point.id, stage=stage, journal=what.journal, verb="try")), "")
