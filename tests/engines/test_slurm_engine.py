@@ -65,7 +65,6 @@ def test_jobs_that_start_together_are_one_array_on_both_nodes(engine: Engine, sa
     arrays = {result.ran[0].output for result in found.values()}
     assert len(arrays) == 1
     assert arrays != {b"\n"}
-    assert all(result.gpu_seconds == result.seconds > 0 for result in found.values())
     engine.close()
     assert said[-1].startswith("Slurm: 6 jobs held ")
     assert said[-1].endswith(" GPU seconds, by the times of the queue")

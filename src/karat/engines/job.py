@@ -87,7 +87,6 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ran: tuple[Ran, ...] = ()
     started: float  # Seconds since 1970.
     seconds: float = 0.0
-    gpu_seconds: float = 0.0  # That time for each GPU that the job had for itself.
     where: str = ""  # Host, slot and devices, for a person.
     files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     hashes: Mapping[str, str] = msgspec.field(default_factory=dict)  # Built file → sha256.

@@ -276,13 +276,11 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
         guard.close()
         collected = run.collected() if not lost else CollectedFiles()
         _remove(folder)
-    seconds = time.monotonic() - clock
     return JobResult(
         key=job.key,
         ran=tuple(run.ran),
         started=started,
-        seconds=seconds,
-        gpu_seconds=seconds * (job.resources.gpus or len(slot.gpus)),
+        seconds=time.monotonic() - clock,
         where=slot.where,
         files=collected.files,
         hashes=run.hashes,
