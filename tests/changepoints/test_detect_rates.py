@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from factories.noise import KINDS, noise
-from karat.changepoints.detector.detect import steps
+from factories.noise import KINDS, noise, series_of
+from karat.changepoints.detector.detect import detect, steps
+from karat.changepoints.series import ChangeKind
 
 
 @pytest.mark.slow
@@ -93,3 +96,61 @@ def test_the_range_holds_the_step() -> None:
             inside += cut.low <= at <= cut.high
     assert total >= 140
     assert inside / total >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("levels", "each", "wanted"),
+    [(range(10), 10, 0.95), ((0, 1, 0, 1, 0), 6, 0.7), ((0, 1, 0, 1, 0), 10, 0.95), ((0, 1, 0, 1, 0), 20, 0.88)],
+    ids=["nine up, of ten points", "four up and down, of six", "of ten", "of twenty"],
+)
+def test_short_levels_are_not_taken_for_noise(levels: list[int], each: int, wanted: float) -> None:
+    generator = np.random.default_rng(14)
+    hits = false = 0
+    truth = [each * number for number in range(1, len(levels))]
+    for _ in range(60):
+        found = [
+            cut.at
+            for cut in steps(np.repeat(4.0 * np.array(levels), each) + generator.standard_normal(each * len(levels)))
+        ]
+        hits += sum(any(abs(cut - at) <= 2 for cut in found) for at in truth)
+        false += sum(all(abs(cut - at) > 2 for at in truth) for cut in found)
+    assert hits >= wanted * 60 * len(truth)
+    assert false <= 3
+
+
+@pytest.mark.slow
+def test_six_short_steps_up_are_stairs_or_a_trend_but_never_nothing() -> None:
+    generator = np.random.default_rng(15)
+    hits = told = 0
+    for _ in range(60):
+        analysis = detect(series_of(np.repeat(4.0 * np.arange(7), 6) + generator.standard_normal(42)))
+        hits += len(analysis.steps)
+        told += bool(analysis.steps) or any(change.kind is ChangeKind.TREND for change in analysis.changes)
+    assert hits >= 0.65 * 60 * 6
+    assert told >= 55
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "louder", [lambda at: at >= 50, lambda at: at >= 80, lambda at: at < 20], ids=["half", "last fifth", "first fifth"]
+)
+@pytest.mark.parametrize("times", [4, 10])
+def test_noise_that_grows_is_no_step(louder: Callable[[np.ndarray], np.ndarray], times: float) -> None:
+    generator = np.random.default_rng(16)
+    scales = np.where(louder(np.arange(100)), times, 1)
+    found = [len(steps(generator.standard_normal(100) * scales)) for _ in range(150)]
+    assert sum(found) / 150 <= 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rise", [5, 10, 30])
+def test_a_slow_rise_is_a_trend_and_no_stairs(rise: float) -> None:
+    generator = np.random.default_rng(17)
+    false = trends = 0
+    for _ in range(100):
+        analysis = detect(series_of(generator.standard_normal(100) + rise * np.arange(100) / 100, better="higher"))
+        false += len(analysis.steps)
+        trends += [change.kind for change in analysis.changes] == [ChangeKind.TREND]
+    assert false <= 9
+    assert trends >= (90 if rise < 30 else 60)

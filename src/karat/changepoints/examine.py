@@ -21,6 +21,7 @@ from karat.changepoints.series import (
     Series,
     SeriesChange,
     Step,
+    improves,
     step_kind,
 )
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, warn
@@ -35,6 +36,8 @@ _KINDS = {
     ChangeKind.IMPROVEMENT: ("level-improved", Severity.INFO),
     ChangeKind.SHIFT: ("level-shifted", Severity.WARN),
     ChangeKind.DIP: ("dip", Severity.WARN),
+    ChangeKind.TREND: ("trend", Severity.WARN),
+    ChangeKind.NOISE: ("noise-changed", Severity.INFO),
     ChangeKind.CRASH: ("crash-range", Severity.WARN),
     ChangeKind.GAP: ("gap", Severity.INFO),
 }
@@ -50,6 +53,8 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
             then = _log(series.observations[change.first])
             if not any(point.outcome is Outcome.OK for point in series.observations[change.last :]):
                 severity, message = Severity.FAIL, f"{message}; nothing after it has a value"
+        elif change.kind is ChangeKind.TREND and improves(series.better, (change.after or 0) - (change.before or 0)):
+            severity = Severity.INFO
         elif len(steps) == 1:
             (step,) = steps
             if (step.earliest, step.latest) != (step.last_good, step.first_bad):
@@ -105,7 +110,9 @@ def _numbers(series: Series, steps: Sequence[Step], change: SeriesChange | None)
             "last_good": series.observations[step.last_good].label,
             "first_bad": series.observations[step.first_bad].label,
         }
-    if change is not None and not steps:
+    if change is not None and change.before is not None:
+        found |= {"before": change.before, "after": change.after, "p_value": change.p_value}
+    elif change is not None and not steps:
         found["points"] = change.last - change.first + 1
     if change is not None and change.signature:
         found["signature"] = change.signature
@@ -181,8 +188,8 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "kind": change.kind.value,
                 "first": entry.series.observations[change.first].label,
                 "last": entry.series.observations[change.last].label,
-                "before": entry.analysis.steps[change.steps[0]].before.value if change.steps else None,
-                "after": entry.analysis.steps[change.steps[0]].after.value if change.steps else None,
+                "before": entry.analysis.steps[change.steps[0]].before.value if change.steps else change.before,
+                "after": entry.analysis.steps[change.steps[0]].after.value if change.steps else change.after,
                 "message": change.message,
             }
             for entry in self.entries

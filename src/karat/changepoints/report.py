@@ -35,11 +35,14 @@ _STYLES = {
     ChangeKind.IMPROVEMENT: "green",
     ChangeKind.SHIFT: "yellow",
     ChangeKind.DIP: "yellow",
+    ChangeKind.TREND: "yellow",
     ChangeKind.CRASH: "red",
 }
 _WORDS = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "broken", Outcome.MISSING: "missing"}
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "equal": "should stay equal"}
-_OWN = frozenset({"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted"})
+_OWN = frozenset(
+    {"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted", "noise-changed", "trend"}
+)
 """Kinds of findings that are shown with their series already."""
 
 
@@ -170,7 +173,18 @@ def _steps(entry: SeriesReport, *, everything: bool) -> Iterator[Line]:
             steps = [entry.analysis.steps[number] for number in change.steps]
             levels = " → ".join(map(_number, (steps[0].before.value, *(step.after.value for step in steps))))
             place = _place(entry.series, change, steps[0])
-            rows.append((change.kind, (_size(steps[0]), levels, chance_text(steps), place)))
+            rows.append((change.kind, (_size(steps[0].absolute, steps[0].relative), levels, chance_text(steps), place)))
+        elif change.before is not None and change.after is not None:
+            sign = "±" if change.kind is ChangeKind.NOISE else ""
+            levels = f"{sign}{_number(change.before)} → {sign}{_number(change.after)}"
+            rise = change.after - change.before
+            size = _size(rise, rise / abs(change.before) if change.before else None)
+            rows.append(
+                (
+                    change.kind,
+                    (size, levels, p_text(change.p_value or 1.0), _stretch(entry.series, change.first, change.last)),
+                )
+            )
     shown = rows if everything else rows[-_SHOWN:]
     if len(rows) > len(shown):
         yield ((f"  {len(rows) - len(shown):,} earlier changes (--all shows them)", "dim"),)
@@ -189,12 +203,12 @@ def _stretch(series: Series, first: int, last: int) -> str:
     return " … ".join(_label(series, at) for at in dict.fromkeys((first, last)))
 
 
-def _size(step: Step) -> str:
-    if step.relative is None:
-        return f"{step.absolute:+.3g}".replace("-", "−")
-    if abs(step.relative) < 10:
-        return f"{100 * step.relative:+.2f}%".replace("-", "−")
-    return f"×{1 + step.relative:.3g}"
+def _size(absolute: float, relative: float | None) -> str:
+    if relative is None:
+        return f"{absolute:+.3g}".replace("-", "−")
+    if abs(relative) < 10:
+        return f"{100 * relative:+.2f}%".replace("-", "−")
+    return f"×{1 + relative:.3g}"
 
 
 def _number(value: float) -> str:
@@ -223,8 +237,11 @@ def _without_value(found: Counter[Outcome]) -> list[str]:
 
 
 def chance_text(steps: Sequence[Step]) -> str:
+    return p_text(max(step.p_value for step in steps))
+
+
+def p_text(p_value: float) -> str:
     """The p-value; below what the detector can vouch for, only a bound."""
-    p_value = max(step.p_value for step in steps)
     sign, shown = ("≤", RAREST) if p_value <= RAREST else ("=", p_value)
     return f"p {sign} {shown:.1g}".replace("e-0", "e-")
 
@@ -344,6 +361,17 @@ def _section(entry: SeriesReport) -> Iterator[str]:
         first, last = (series.observations[at].label for at in (change.first, change.last))
         steps = [analysis.steps[number] for number in change.steps]
         since = code(first) if first == last or len(steps) == 1 else f"{code(first)} … {code(last)}"
+        if change.before is not None:
+            rows.append(
+                (
+                    change.kind.value,
+                    f"{change.before:.6g} → {change.after:.6g}",
+                    "",
+                    f"{code(first)} … {code(last)}",
+                    p_text(change.p_value or 1.0).removeprefix("p ").removeprefix("= "),
+                )
+            )
+            continue
         if not steps:
             said = change.signature or series.observations[change.first].outcome.value
             rows.append((change.kind.value, code(said), "", since, ""))

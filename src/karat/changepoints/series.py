@@ -1,7 +1,8 @@
 """Series: measurements in order, and what the detector says of them.
 
 A point without a value says why; it is never filled in. A *step* is one move from one level to another. A *change* is
-what a person would call it: a regression is one step, a dip is two (there and back), a crash range and a gap are none.
+what a person would call it: a regression is one step, a dip is two (there and back); a trend, noise, a crash range and a gap
+are none.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class ChangeKind(StrEnum):
     IMPROVEMENT = "improvement"
     SHIFT = "shift"  # A level change where nobody said which direction is better, or that equal is.
     DIP = "dip"  # It left its level and came back to it, in either direction.
+    TREND = "trend"  # A slow rise or fall.
+    NOISE = "noise"  # The values stray farther from their level than before, or less far.
     CRASH = "crash"  # Neighbouring points that failed, or hung, in the same way.
     GAP = "gap"  # Neighbouring points that are not there, or could not be tried.
 
@@ -101,11 +104,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
+def improves(better: Better | None, rise: float) -> bool | None:
+    """Whether a rise, or a fall, is for the better; None where nobody said."""
+    return (rise > 0) == (better == "higher") if better in {"higher", "lower"} else None
+
+
 def step_kind(better: Better | None, step: Step) -> ChangeKind:
-    if better not in {"higher", "lower"}:
-        return ChangeKind.SHIFT
-    improved = (step.absolute > 0) == (better == "higher")
-    return ChangeKind.IMPROVEMENT if improved else ChangeKind.REGRESSION
+    kinds = {None: ChangeKind.SHIFT, True: ChangeKind.IMPROVEMENT, False: ChangeKind.REGRESSION}
+    return kinds[improves(better, step.absolute)]
 
 
 class SeriesChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +122,9 @@ class SeriesChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     first: int
     last: int  # Indices of the first and last observation concerned.
     steps: tuple[int, ...] = ()  # Indices into the analysis's steps.
+    before: float | None = None
+    after: float | None = None  # Of a trend the levels, of noise its standard deviations.
+    p_value: float | None = None  # Of a trend or of noise; steps have their own.
     signature: str = ""
     confidence: float = 1.0
     message: str = ""  # One sentence.

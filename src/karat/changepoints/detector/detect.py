@@ -12,19 +12,19 @@ crash range; those that are missing or broken are one gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import hypot
 from statistics import NormalDist
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
-from karat.changepoints.detector.scan import Floats, mean, robust_spread, sum_variance
-from karat.changepoints.detector.segments import LevelCut, Segmented, segment, two_modes
+from karat.changepoints.detector.noise import Floats, mean, robust_spread, sum_variance, two_modes
+from karat.changepoints.detector.segments import LevelCut, Segmented, segment
 from karat.changepoints.series import (
     Analysis,
     ChangeKind,
@@ -69,8 +69,14 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     edges = [0, *(cut.at for cut in found.cuts), len(known)] if known else []
     level_of = partial(level, noise=found.noise, rho=found.rho, sure=1 - options.false_alarms)
     levels = tuple(level_of(values[a:b], known[a], known[b - 1]) for a, b in pairwise(edges))
+    # The level beside a step is where a trend leads to, or comes from.
+    ends, starts = list(levels), list(levels)
+    for trend in found.trends:
+        number = sum(cut.at <= trend.first for cut in found.cuts)
+        ends[number] = structs.replace(levels[number], value=trend.after)
+        starts[number] = structs.replace(levels[number], value=trend.before)
     steps = []
-    for cut, (before, after) in zip(found.cuts, pairwise(levels), strict=True):
+    for cut, before, after in zip(found.cuts, ends[:-1], starts[1:], strict=True):
         absolute = after.value - before.value
         relative = absolute / abs(before.value) if before.value else None
         steps.append(
@@ -96,7 +102,7 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         metric=series.metric,
         steps=tuple(steps),
         levels=levels,
-        changes=name_changes(series, steps, levels),
+        changes=name_changes(series, steps, levels, _slow_and_noisy(series, values, known, found)),
         outliers=tuple(known[index] for index in outliers),
         noise=noise,
         notes=notes,
@@ -114,7 +120,8 @@ def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segme
         noise = robust_spread(plain.values - np.median(plain.values)) if values.shape[0] else 0.0
         return Segmented((), 0.0, noise * plain.scale)
     found = segment(plain.values, options, floor=max(plain.floor, sampling / plain.scale))
-    return found._replace(noise=found.noise * plain.scale)
+    trends = (t._replace(before=t.before * plain.scale, after=t.after * plain.scale) for t in found.trends)
+    return found._replace(noise=found.noise * plain.scale, trends=tuple(trends))
 
 
 def _noise(values: Floats, found: Segmented) -> tuple[list[int], str]:
@@ -193,9 +200,45 @@ def _resolution(values: Floats, scale: float) -> float:
     return 0.0
 
 
-def name_changes(series: Series, steps: Sequence[Step], levels: Sequence[Level]) -> tuple[SeriesChange, ...]:
-    """Dips, regressions, improvements, shifts, crash ranges and gaps, by their first observation."""
-    changes = [*_crashes_and_gaps(series)]
+def _slow_and_noisy(series: Series, values: Floats, known: Sequence[int], found: Segmented) -> Iterator[SeriesChange]:
+    """Trends, and changes of the noise."""
+    label = [point.label for point in series.observations]
+    for trend in found.trends:
+        first, last = known[trend.first], known[trend.last]
+        said = f"{'rose' if trend.after > trend.before else 'fell'} slowly from {trend.before:.6g} to {trend.after:.6g}"
+        yield SeriesChange(
+            kind=ChangeKind.TREND,
+            metric=series.metric,
+            first=first,
+            last=last,
+            before=trend.before,
+            after=trend.after,
+            p_value=trend.p_value,
+            confidence=1 - trend.p_value,
+            message=f"{series.metric} {said} between {label[first]} and {label[last]}",
+        )
+    edges = [0, *(cut.at for cut in found.noise_cuts), len(known)]
+    spreads = [robust_spread(np.diff(values[a:b])) / np.sqrt(2) for a, b in pairwise(edges)]
+    for cut, end, (before, after) in zip(found.noise_cuts, edges[2:], pairwise(spreads), strict=True):
+        more = "noisier" if after > before else "calmer"
+        yield SeriesChange(
+            kind=ChangeKind.NOISE,
+            metric=series.metric,
+            first=known[cut.at],
+            last=known[end - 1],
+            before=before,
+            after=after,
+            p_value=cut.p_value,
+            confidence=1 - cut.p_value,
+            message=f"{series.metric} became {more} at {label[known[cut.at]]}: ±{before:.3g} before, ±{after:.3g} since",
+        )
+
+
+def name_changes(
+    series: Series, steps: Sequence[Step], levels: Sequence[Level], others: Iterable[SeriesChange] = ()
+) -> tuple[SeriesChange, ...]:
+    """Dips, regressions, improvements, shifts, crash ranges, gaps and others, by their first observation."""
+    changes = [*_crashes_and_gaps(series), *others]
     total = sum(level.count for level in levels)
     number = 0
     while number < len(steps):
@@ -346,7 +389,7 @@ def _needed(series: Series, options: DetectOptions) -> int | None:
     """How many more points like the newest the detector would need to report a change; None: many."""
     for more in range(1, _MOST_NEEDED + 1):
         grown = (*series.observations, *[series.observations[-1]] * more)
-        analysis = detect(msgspec.structs.replace(series, observations=grown), options)
+        analysis = detect(structs.replace(series, observations=grown), options)
         if analysis.steps and analysis.steps[-1].after.count <= more + 2:
             return more
     return None

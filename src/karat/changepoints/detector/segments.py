@@ -1,147 +1,54 @@
-"""Segments: where a row of values changes its level. Pure.
+"""Segments: where a row of values changes its level. Pure, and linear in the length of the row.
 
-Top down: the whole row is scanned first, and if it has no step nothing is reported: this keeps the promised rate of
-false alarms. Pieces are scanned again, each at its share of that rate, until none has a step. Then every cut is moved to
-where it fits best, and those that the pieces beside them do not confirm are dropped, the weakest first. A long row is cut
-twice: in means of neighbours, which shows small lasting steps, and in chunks, which shows short ones; the two share the
-rate of false alarms.
-
-Steps look like autocorrelation and autocorrelation looks like steps. So a first, generous cut sets everything aside that
-might be a step, and neighbours are compared within its pieces only, by differences, which no level enters. Pieces that
-were cut out of plain autocorrelated noise hide some of it: how much was found by simulation, and is added back.
+Wherever the neighbours on one side differ from those on the other, in windows of any size, a cut is a candidate. The best
+of all ways to cut there, at a price per cut that is generous, is tried: each cut by how likely chance makes the shift of the
+shorter level beside it, for all the places where it could be. The weakest are taken back, until of those that are left the share
+that is by chance is no more than the rate of false alarms; so many short levels bear each other out. Then what they gain must be more
+than autocorrelation would. Where the noise changes, values count by the noise that is around them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from karat.changepoints.detector.scan import (
+from karat.changepoints.detector.few import cuts_of_few
+from karat.changepoints.detector.noise import (
     CLIP,
     Floats,
-    NoisyRow,
-    clearest,
+    NoiseShape,
+    alike,
+    autocorrelation,
     explained_by_split,
-    fit,
-    locate,
+    gain,
+    pieces,
     robust_spread,
-    scan_piece,
-    scan_whole,
+    sum_variance,
+    two_modes,
 )
+from karat.changepoints.detector.trends import Trend, without_trends
 from karat.changepoints.series import RAREST, DetectOptions
 
-_GENEROUS = 3.7
-_GENEROUS_NEAR = 6.5
-_FAR = (5, 6, 7, 8)  # lags at which neighbours are taken to be strangers
-_GIVEN_BACK = 10.0  # of the autocorrelation, per piece and point, that cutting hides
-_CAREFUL = 0.8  # standard errors that are added to an autocorrelation, where there clearly is one
-_SWITCHES = 6
-_POINTS_PER_SWITCH = 12  # jumps between the same two modes that often are noise rather than steps
-_APART = 3.2  # standard deviations between two modes that are two
-_FAR_OFF = 0.6
-LONG = 2048  # Pieces longer than this are asked near their cut first, and then in means of their values.
-_BESIDE = 40
-_TELL_NOISE = 8  # values beside a cut that its noise is known by: the nearest, and no fewer than can tell
-_NOISIER = 2.0
-_CLEAR = 3.7  # Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance.
-_SWEEPS = 4
-_CHUNK = 1024
-_STRIDE = 768  # chunks overlap, so that every step is well inside of one
-_SAMPLED = 8  # chunks of a long row that its autocorrelation is taken from
-
-
-def generous_cuts(values: Floats, fewest: int) -> list[int]:
-    cuts: list[int] = []
-    near = robust_spread(np.diff(values)) / np.sqrt(2)
-    waiting = [(0, values.shape[0])]
-    while waiting:
-        start, stop = waiting.pop()
-        centred = values[start:stop] - np.median(values[start:stop])
-        spread = robust_spread(centred)
-        if spread <= 0:
-            continue
-        row = np.clip(centred, -CLIP * spread, CLIP * spread)
-        row -= row.mean()
-        own_spread = float(row.std())
-        height, found = clearest(row, spread=own_spread, fewest=fewest)
-        # Clear by the spread of the values, or clearer by that of their differences, which steps do not enter.
-        if found and (height > _GENEROUS or height * own_spread > _GENEROUS_NEAR * near > 0):
-            own = fit(values, [start + cut for cut in found], start, stop, fewest)
-            edges = [start, *own, stop]
-            waiting.extend(pairwise(edges))
-            cuts.extend(edges[1:-1])
-    return sorted(cuts)
-
-
-def autocorrelation(values: Floats, fewest: int) -> float:
-    """The correlation of neighbours to reckon with, 0 to 0.95."""
-    n = values.shape[0]
-    if n < 20:
-        return 0.0
-    cuts = [] if two_modes(values) else generous_cuts(values, fewest)
-    found = _within(values, cuts) * (1 + _GIVEN_BACK * len(cuts) / n)
-    # It is known to about 1/√n only, and too little of it does more harm than too much.
-    error = 1 / np.sqrt(n)
-    return float(min(0.95, found + _CAREFUL * error * min(1.0, found / (1.5 * error))))
-
-
-def _within(values: Floats, cuts: Sequence[int]) -> float:
-    """From differences within the pieces: those of neighbours against those of strangers."""
-    n = values.shape[0]
-    piece = np.zeros(n, dtype=np.int64)
-    piece[list(cuts)] = 1
-    piece = np.cumsum(piece)
-    level = np.concatenate([np.full(part.shape[0], np.median(part)) for part in np.split(values, cuts)])
-    residuals = values - level
-    spread = robust_spread(residuals)
-    residuals = np.clip(residuals, -CLIP * spread, CLIP * spread)
-
-    def difference(lag: int) -> tuple[float, int]:
-        inside = piece[lag:] == piece[:-lag]
-        return float((((residuals[lag:] - residuals[:-lag]) ** 2)[inside]).sum()), int(inside.sum())
-
-    near, pairs = difference(1)
-    far = [difference(lag) for lag in _FAR if lag < n]
-    total, strangers = sum(part[0] for part in far), sum(part[1] for part in far)
-    if strangers < 20 or total <= 0 or pairs == 0:
-        return 0.0
-    return max(0.0, 1 - near / pairs * strangers / total)
-
-
-def two_modes(values: Floats) -> bool:
-    """Whether values jump to and fro between two modes that are clearly apart, too often to be steps."""
-    upper = _upper_mode(values)
-    if upper is None:
-        return False
-    switches = int(np.count_nonzero(upper[1:] != upper[:-1]))
-    if switches < max(_SWITCHES, len(values) // _POINTS_PER_SWITCH):
-        return False
-    # One mode mostly on one side of a split and the other on the other is a step with wild values.
-    explained, left = explained_by_split(upper, 1)
-    return bool(explained.max() <= left.min())
-
-
-def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
-    """Which values are of the upper of two modes; None where there are not two."""
-    ordered = np.sort(values)
-    n = ordered.shape[0]
-    tenth = max(2, n // 10)
-    gaps = np.diff(ordered)[tenth - 1 : n - tenth]
-    if gaps.size == 0:
-        return None
-    place = int(np.argmax(gaps)) + tenth
-    low, high = ordered[:place], ordered[place:]
-    apart = float(np.median(high) - np.median(low))
-    inner = max(robust_spread(low - np.median(low)), robust_spread(high - np.median(high)))
-    # More levels than two make two wide groups: hardly a value of a mode is farther off than from mode to mode.
-    far = np.abs(np.concatenate([low - np.median(low), high - np.median(high)])) > _FAR_OFF * apart
-    clear = apart > 0 and apart >= _APART * inner and far.mean() <= 0.05
-    return values >= ordered[place] if clear else None
+_FEW = 12  # Fewer values are judged against heavy-tailed noise.
+_CANDIDATE = 2.0  # standard errors
+_WINDOWS = 1.5  # each so much wider than the one before
+_PRICE = 4.0  # of a cut, beside twice the logarithm of the length
+_PLACES = 2.0  # where a level could be, in its lengths
+_AGREED, _ALIKE = 3, 2.0  # values whose likeness counts, and what is likeness
+_LEVEL = 2.0  # standard deviations from the middle that count for a level
+_AROUND = 20  # values that tell whether it is noisier here
+_NOISIER = 2.0  # standard errors
+_GAIN = 2.0  # logarithms of the length that a cut must gain, and more where neighbours are alike
+_GAIN_ALIKE = 5.0
+_STRETCH = 8  # values that tell of their noise
+_RATIO = 1.5  # between one noise and another
+_GENEROUS = 0.05
+_CALMEST = 1e-5  # part of the largest noise
+_NEAR = 3  # values beside a change of noise that may be of either
 
 
 class LevelCut(NamedTuple):
@@ -153,187 +60,267 @@ class LevelCut(NamedTuple):
     p_value: float
 
 
-def drop_weak_cuts(row: NoisyRow, cuts: Sequence[int]) -> tuple[LevelCut, ...]:
-    """The cuts that stand, the weakest taken back first."""
-    kept = [LevelCut(cut, cut, cut, 1.0) for cut in sorted(set(cuts))]
-    for _ in range(2):
-        for number in range(len(kept)):
-            _settle(row, kept, number)
-    for number in range(len(kept)):
-        _judge(row, kept, number)
-    while kept:
-        weakest = max(range(len(kept)), key=lambda number: kept[number].p_value)
-        if kept[weakest].p_value <= row.options.false_alarms:
-            return tuple(cut._replace(p_value=max(cut.p_value, RAREST)) for cut in kept)
-        del kept[weakest]
-        # Only its neighbours see other pieces now.
-        near = [number for number in (weakest - 1, weakest) if 0 <= number < len(kept)]
-        for number in near:
-            _settle(row, kept, number)
-        for number in range(max(0, weakest - 2), min(len(kept), weakest + 2)):
-            _judge(row, kept, number)
-    return ()
-
-
-def _sides(row: NoisyRow, kept: Sequence[LevelCut], number: int) -> tuple[int, int]:
-    start = kept[number - 1].at if number else 0
-    stop = kept[number + 1].at if number + 1 < len(kept) else row.values.shape[0]
-    return start, stop
-
-
-def _settle(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
-    """A cut where it fits best between its neighbours."""
-    (start, stop), options = _sides(row, kept, number), row.options
-    place = locate(row.values[start:stop], options.min_points, rho=row.rho, floor=row.floor, sure=options.location)
-    kept[number] = LevelCut(place.at + start, place.low + start, place.high + start, 1.0)
-
-
-def _judge(row: NoisyRow, kept: list[LevelCut], number: int) -> None:
-    """The p-value of a cut between its neighbours, for a row of this length."""
-    start, stop = _sides(row, kept, number)
-    n = row.values.shape[0]
-    cut = kept[number]
-    left, right = row.values[start : cut.at], row.values[cut.at : stop]
-    before, after = float(np.median(left)), float(np.median(right))
-    # A cut that is smaller than anyone wants to know, or the work of one wild value or of noise, is no step.
-    small = abs(after - before) < row.options.smallest * abs(before)
-    if small or _one_wild(left, after) or _one_wild(right, before) or _only_noisier(row, left, right):
-        p_value = 2.0
-    elif stop - start > LONG:
-        p_value = min(1.0, _long_pair(row, start, cut.at, stop))
-    elif start == 0 and stop == n:
-        p_value = min(1.0, scan_whole(row).p_value)
-    else:
-        at = [other.at for other in kept]
-        p_value = min(1.0, scan_piece(row, at, start, stop).p_value * n / (stop - start))
-    kept[number] = cut._replace(p_value=p_value)
-
-
-def _long_pair(row: NoisyRow, start: int, cut: int, stop: int) -> float:
-    """Of two long pieces: by the values near the cut, or, where they do not tell, by means of all of them."""
-    n = row.values.shape[0]
-    left, right = max(start, cut - LONG // 2), min(stop, cut + LONG // 2)
-    here = scan_whole(row._replace(values=row.values[left:right])).p_value
-    near = float(here * n / (right - left))
-    if near <= row.options.false_alarms:
-        return near
-    size = -(-(stop - start) // (LONG // 2))
-    means = block_means(row.values[start:stop], size)
-    coarse = row._replace(values=means, rho=autocorrelation(means, row.options.min_points))
-    return scan_whole(coarse).p_value
-
-
-def block_means(values: Floats, size: int) -> Floats:
-    """Means of `size` neighbours each, single wild values clipped; the last, shorter block is left out."""
-    count = values.shape[0] // size
-    blocks = values[: count * size].reshape(count, size)
-    middle = np.median(blocks, axis=1, keepdims=True)
-    spread = CLIP * robust_spread(blocks - middle)
-    return np.asarray(np.clip(blocks, middle - spread, middle + spread).mean(axis=1))
-
-
-def _only_noisier(row: NoisyRow, left: Floats, right: Floats) -> bool:
-    """Whether one side is clearly noisier, and its level, by its own noise, no other.
-
-    Permutations take noise for the same everywhere: a noisy end has sums that they hardly ever have.
-    """
-    left, right = left[-_BESIDE:], right[:_BESIDE]
-    if min(left.shape[0], right.shape[0]) < _TELL_NOISE:
-        return False
-    calm, noisy = sorted(max(robust_spread(x - np.median(x)), row.floor) for x in (left, right))
-    if noisy < _NOISIER * calm:
-        return False
-    error = np.hypot(*(robust_spread(x - np.median(x)) / np.sqrt(x.shape[0]) for x in (left, right)))
-    alike = np.sqrt((1 + row.rho) / (1 - row.rho))
-    return bool(abs(left.mean() - right.mean()) < _CLEAR * max(float(error), row.floor) * alike)
-
-
-def _one_wild(few: Floats, other: float) -> bool:
-    """Whether two values have their level from one of them alone: one stayed where the others are."""
-    distances = np.abs(few - other)
-    return few.shape[0] == 2 and float(distances.min()) < 0.4 * float(distances.max())
-
-
 class Segmented(NamedTuple):
     """A row cut into levels."""
 
     cuts: tuple[LevelCut, ...]
     rho: float
     noise: float  # Robust standard deviation of the values about their levels.
+    trends: tuple[Trend, ...] = ()
+    noise_cuts: tuple[LevelCut, ...] = ()  # Where the noise changes.
+
+
+class _Row(NamedTuple):
+    """Values, and what is known of their noise."""
+
+    values: Floats
+    calm: Floats  # Single wild values brought near.
+    scales: Floats  # How noisy it is around each value.
+    floor: float
+    options: DetectOptions
+
+
+class _Judged(NamedTuple):
+    p_values: Floats
+    rho: float
+    noise: float
 
 
 def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:
     """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
-    if values.shape[0] > LONG:
-        starts = np.linspace(0, values.shape[0] - _CHUNK, _SAMPLED).astype(int)
-        rho = np.median([autocorrelation(values[i : i + _CHUNK], options.min_points) for i in starts])
-        row = NoisyRow(values, float(rho), floor, options)
-        found = _coarse(row) | _fine(row)
-    else:
-        row = NoisyRow(values, autocorrelation(values, options.min_points), floor, options)
-        found = set(_top_down(row))
-    # Without those that are nearer to the one before than a level is long: chunks find one step twice.
-    apart: list[int] = []
-    for cut in sorted(found):
-        if min(cut - (apart[-1] if apart else 0), values.shape[0] - cut) >= options.min_points:
-            apart.append(cut)
-    cuts = drop_weak_cuts(row, apart)
-    parts = [part - np.median(part) for part in np.split(row.values, [cut.at for cut in cuts])]
-    return Segmented(cuts, row.rho, max(robust_spread(np.concatenate(parts)), row.floor))
+    n = values.shape[0]
+    if n < _FEW:
+        chance, few = cuts_of_few(values, floor=floor, fewest=options.min_points)
+        found = few if chance <= options.false_alarms and not _too_small(values, few, options) else ()
+        judged = _Judged(np.full(len(found), chance), 0.0, floor)
+        return Segmented(tuple(_placed(values, found, judged, options)), 0.0, _noise(values, found, floor))
+    scales, noise_cuts = noise_scales(values, options)
+    row = _row(values, scales, floor, options)
+    places, judged = _cuts(row)
+    trends: tuple[Trend, ...] = ()
+    if places:
+        noise = judged.noise * float(np.median(row.scales)) * np.sqrt((1 + judged.rho) / (1 - judged.rho))
+        kept, trends = without_trends(row.calm, places, judged.p_values, noise)
+        judged = judged._replace(p_values=judged.p_values[np.isin(places, kept)])
+        places = kept
+    cuts = tuple(_placed(row.calm, places, judged, options))
+    return Segmented(cuts, judged.rho, _noise(values, places, floor), trends, noise_cuts)
 
 
-def _top_down(row: NoisyRow) -> list[int]:
+def _noise(values: Floats, cuts: Sequence[int], floor: float) -> float:
+    parts = [part - np.median(part) for part in np.split(values, cuts)]
+    return max(robust_spread(np.concatenate(parts)), floor)
+
+
+def noise_scales(values: Floats, options: DetectOptions) -> tuple[Floats, tuple[LevelCut, ...]]:
+    """How noisy it is around each value, 1 being usual; and where that surely changes: by differences, which no level enters."""
+    n = values.shape[0]
+    sizes = np.abs(np.diff(values))
+    usual = float(np.median(sizes))
+    if n < 5 * _STRETCH or usual <= 0:
+        return np.ones(n), ()
+    generous = msgspec.structs.replace(
+        options, false_alarms=max(_GENEROUS, options.false_alarms), min_points=_STRETCH, smallest=0
+    )
+    logs = np.log(sizes + usual / 5)
+    places, judged = _cuts(_row(logs, np.ones(n - 1), 1e-12, generous))
+    chances = dict(zip(places, judged.p_values, strict=True))
+    while places:
+        middle = pieces(places, n - 1).medians(sizes)
+        ratios = np.exp(np.abs(np.diff(np.log(np.maximum(middle, usual * 1e-9)))))
+        if ratios.min() >= _RATIO:
+            around = np.repeat(middle / usual, np.diff([0, *(at + 1 for at in places), n]))
+            scales = np.maximum(_largest_near(around, _NEAR), 1e-9)
+            sure = [at for at in places if chances.get(at, 1.0) <= options.false_alarms]
+            return scales, tuple(LevelCut(at + 1, at + 1, at + 1, max(float(chances[at]), RAREST)) for at in sure)
+        del places[int(np.argmin(ratios))]
+    return np.ones(n), ()
+
+
+def _row(values: Floats, scales: Floats, floor: float, options: DetectOptions) -> _Row:
+    """A row whose single wild values are brought near to the middle of the five about them."""
+    steps = np.diff(values) / np.maximum(scales[1:], scales[:-1])
+    noise = max(robust_spread(steps) / np.sqrt(2), floor) * scales
+    five = np.lib.stride_tricks.sliding_window_view(values, 5)
+    middle = np.median(five, axis=1)
+    middle = np.concatenate([middle[[0, 0]], middle, middle[[-1, -1]]])
+    return _Row(values, np.clip(values, middle - CLIP * noise, middle + CLIP * noise), noise, floor, options)
+
+
+def _cuts(row: _Row) -> tuple[list[int], _Judged]:
+    """The cuts that stand, the weakest taken back first."""
     n = row.values.shape[0]
-    whole = scan_whole(row)
-    if whole.p_value > row.options.false_alarms or not whole.cuts:
-        return []
-    cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
-    for _ in range(_SWEEPS):
-        new: list[int] = []
-        for start, stop in pairwise([0, *cuts, n]):
-            new.extend(_inside(row, cuts, start, stop))
-        if not new:
-            break
-        cuts = sorted({*cuts, *new})
-    return cuts
+    # About zero, and in units of their noise, so that sums lose no digits.
+    largest = float(row.scales.max())
+    weights = (largest / np.maximum(row.scales, largest * _CALMEST)) ** 2
+    centred = (row.calm - np.median(row.calm)) / largest
+    cuts = _best_partition(
+        centred, weights, _candidates(centred, weights, row.options.min_points), row.options.min_points
+    )
+    modes = bool(cuts) and two_modes(row.values, cuts)
+    while cuts:
+        judged = _judge(row, cuts, modes=modes)
+        p_values = judged.p_values
+        ordered = np.sort(p_values)
+        shares = ordered <= row.options.false_alarms * np.arange(1, len(cuts) + 1)
+        bad = p_values > (ordered[np.flatnonzero(shares)[-1]] if shares.any() else -1.0)
+        if not bad.any():
+            needed = _GAIN + _GAIN_ALIKE * max(0.0, alike(row.values, row.scales, cuts) - n**-0.5)
+            if gain(row.values, row.scales, cuts) >= needed:
+                return cuts, judged
+            bad = p_values >= p_values.max()
+        # Of neighbours, which see each other's pieces, only the weaker is taken back.
+        beside = np.concatenate([[-1.0], p_values, [-1.0]])
+        bad &= (p_values >= beside[:-2]) & (p_values > beside[2:]) | (p_values >= p_values.max())
+        last = -2
+        kept = []
+        for number, cut in enumerate(cuts):
+            if bad[number] and number - last > 1:
+                last = number
+            else:
+                kept.append(cut)
+        cuts = _settled(row.calm, kept, row.options.min_points)
+    rho = autocorrelation(row.values, row.scales, ())
+    return [], _Judged(np.zeros(0), rho, robust_spread(row.values - np.median(row.values)))
 
 
-def _inside(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> list[int]:
-    """Cuts of one piece, and of its pieces."""
-    n = row.values.shape[0]
-    found = scan_piece(row, cuts, start, stop)
-    if found.p_value > row.options.false_alarms * (stop - start) / n or not found.cuts:
-        return []
-    own = fit(row.values, [start + cut for cut in found.cuts], start, stop, row.options.min_points)
-    cuts = sorted({*cuts, *own})
-    edges = [start, *own, stop]
-    for left, right in pairwise(edges):
-        own.extend(_inside(row, cuts, left, right))
-    return own
+def _judge(row: _Row, cuts: Sequence[int], *, modes: bool) -> _Judged:
+    """How likely chance makes each shift somewhere in the row: of the less certain level beside it against the other."""
+    n, cut = row.values.shape[0], pieces(cuts, row.values.shape[0])
+    middle = cut.medians(row.values)
+    left = (row.values - middle[cut.of]) / row.scales
+    floor = row.floor / float(row.scales.min())
+    spread = max(robust_spread(left), floor)
+    levels = middle + cut.means(np.clip(left, -_LEVEL * spread, _LEVEL * spread) * row.scales)
+    left = (row.values - levels[cut.of]) / row.scales
+    left *= np.sqrt(cut.counts / np.maximum(cut.counts - 1, 1))[cut.of]
+    spread = max(robust_spread(left), floor)
+    shape = NoiseShape(left / spread)
+    units = row.scales * spread
+    variances = cut.means(units**2) * _noisier(np.clip(left / spread, -CLIP, CLIP) ** 2, cut.edges)
+    to_next = cut.means(np.clip((row.values - np.append(levels[1:], 0.0)[cut.of]) / units, -CLIP, CLIP))[:-1]
+    to_last = cut.means(np.clip((row.values - np.append(0.0, levels[:-1])[cut.of]) / units, -CLIP, CLIP))[1:]
+    errors = variances / cut.counts
+    first = errors[:-1] >= errors[1:]
+    small, other = np.where(first, errors[:-1], errors[1:]), np.where(first, errors[1:], errors[:-1])
+    count = np.where(first, cut.counts[:-1], cut.counts[1:])
+    usual = np.where(first, cut.means(units**2)[:-1], cut.means(units**2)[1:]) / count
+    strayed = (np.where(first, to_next, to_last) - shape.mean) * np.sqrt(usual / (small + other))
+    rho = autocorrelation(row.values, row.scales, () if modes else cuts)
+    height = 2 * count**2 / sum_variance(count, rho) * shape.rate(strayed)
+    degrees = max(n - len(cuts) - 1, 1)
+    normal = NormalDist()
+    chance = np.array([normal.cdf(-x) for x in np.sqrt(degrees * np.log1p(height / degrees))])
+    places = _PLACES * n / np.minimum(cut.counts[:-1], cut.counts[1:])
+    # Wild values that stand by each other are one thing, and that they are alike is another.
+    range_of = np.maximum.reduceat(row.values, cut.edges[:-1]) - np.minimum.reduceat(row.values, cut.edges[:-1])
+    unit = np.sqrt(cut.means(units**2))
+    apart = np.abs(np.diff(levels)) / np.where(first, unit[:-1], unit[1:])
+    agreed = _ALIKE * (1 + np.where(first, (range_of / unit)[:-1], (range_of / unit)[1:])) / np.maximum(apart, 1e-9)
+    chance *= np.minimum(agreed, 1.0) ** np.minimum(count - 1, _AGREED)
+    chance = np.minimum(2 * places * chance, 1.0)
+    chance[_small(middle, row.options)] = 2.0
+    return _Judged(chance, rho, spread)
 
 
-def _coarse(row: NoisyRow) -> set[int]:
-    """Steps of a long row in means of neighbours, each then looked for among the values."""
-    n = row.values.shape[0]
-    size = -(-n // _CHUNK)
-    means = block_means(row.values, size)
-    options = msgspec.structs.replace(row.options, false_alarms=row.options.false_alarms / 2)
-    rho = autocorrelation(means, options.min_points)
-    found = set()
-    for cut in _top_down(NoisyRow(means, rho, row.floor, options)):
-        start, stop = max(0, (cut - 2) * size), min(n, (cut + 2) * size)
-        found.update(fit(row.values, [cut * size], start, stop, options.min_points))
-    return found
+def _noisier(squares: Floats, edges: np.ndarray) -> Floats:
+    """How much larger the variance of each piece is, or of the values around a short one, where it clearly is."""
+    n = squares.shape[0]
+    wide = np.maximum(_AROUND - np.diff(edges), 0) // 2
+    low = np.maximum(np.minimum(edges[:-1] - wide, n - _AROUND), 0)
+    high = np.minimum(np.maximum(edges[1:] + wide, _AROUND), n)
+    sums = np.append(0.0, np.cumsum(squares))
+    more = (sums[high] - sums[low]) / (high - low) / max(float(squares.mean()), 1e-300)
+    return np.where(more > 1 + _NOISIER * np.sqrt(2 / (high - low)), more, 1.0)
 
 
-def _fine(row: NoisyRow) -> set[int]:
-    """Steps within chunks of a long row."""
-    n = row.values.shape[0]
-    share = row.options.false_alarms / 2 * _STRIDE / n
-    options = msgspec.structs.replace(row.options, false_alarms=share)
-    found: set[int] = set()
-    for start in range(0, n - _CHUNK + _STRIDE, _STRIDE):
-        left = min(start, n - _CHUNK)
-        chunk = row._replace(values=row.values[left : left + _CHUNK], options=options)
-        found.update(left + cut for cut in _top_down(chunk))
-    return found
+def _small(levels: Floats, options: DetectOptions) -> np.ndarray:
+    """Which steps are smaller than anyone wants to know."""
+    return np.asarray(np.abs(np.diff(levels)) < options.smallest * np.abs(levels[:-1]))
+
+
+def _too_small(values: Floats, cuts: Sequence[int], options: DetectOptions) -> bool:
+    return bool(_small(pieces(cuts, values.shape[0]).medians(values), options).any())
+
+
+def _candidates(values: Floats, weights: Floats, fewest: int) -> list[int]:
+    """Where the values on either side differ most, in windows of every size."""
+    n = values.shape[0]
+    sums, total = np.append(0.0, np.cumsum(weights * values)), np.append(0.0, np.cumsum(weights))
+    at = np.arange(fewest, n - fewest + 1)
+    found = np.zeros(n + 1, dtype=bool)
+    size = fewest
+    while size <= n // 2:
+        low, high = np.maximum(at - size, 0), np.minimum(at + size, n)
+        before, after = total[at] - total[low], total[high] - total[at]
+        apart = np.abs((sums[high] - sums[at]) / after - (sums[at] - sums[low]) / before)
+        clear = apart * np.sqrt(before * after / (before + after))
+        found[at[(clear >= _largest_near(clear, max(1, size // 2))) & (clear > _CANDIDATE)]] = True
+        size = max(size + 1, round(size * _WINDOWS))
+    return [int(place) for place in np.flatnonzero(found)]
+
+
+def _largest_near(values: Floats, reach: int) -> Floats:
+    """The largest of the values up to `reach` away from each: by running maxima within blocks, from either end."""
+    n, width = values.shape[0], 2 * reach + 1
+    blocks = np.full(-(-(n + 2 * reach) // width) * width, -np.inf)
+    blocks[reach : reach + n] = values
+    table = blocks.reshape(-1, width)
+    forward = np.maximum.accumulate(table, axis=1).ravel()
+    backward = np.maximum.accumulate(table[:, ::-1], axis=1)[:, ::-1].ravel()
+    return np.asarray(np.maximum(backward[:n], forward[width - 1 : width - 1 + n]))
+
+
+def _best_partition(values: Floats, weights: Floats, places: Sequence[int], fewest: int) -> list[int]:
+    """Those of the places that leave least over, at a price each; ways that can never be best are left behind (PELT)."""
+    price = 2 * np.log(values.shape[0]) + _PRICE
+    at = np.array([0, *places, values.shape[0]])
+    total, sums, squares = (np.append(0.0, np.cumsum(x))[at] for x in (weights, weights * values, weights * values**2))
+    best, last = np.full(at.shape[0], np.inf), np.zeros(at.shape[0], dtype=np.int64)
+    best[0] = -price
+    ways = np.array([0])
+    for stop in range(1, at.shape[0]):
+        early = at[ways] <= at[stop] - fewest
+        open_ways = ways[early]
+        if open_ways.size:
+            moved = sums[stop] - sums[open_ways]
+            cost = best[open_ways] + squares[stop] - squares[open_ways] - moved**2 / (total[stop] - total[open_ways])
+            least = int(np.argmin(cost))
+            best[stop], last[stop] = cost[least] + price, open_ways[least]
+            open_ways = open_ways[cost <= best[stop]]
+        ways = np.concatenate([open_ways, ways[~early], [stop]])
+    found: list[int] = []
+    stop = int(last[-1])
+    while stop > 0:
+        found.append(int(at[stop]))
+        stop = int(last[stop])
+    return found[::-1]
+
+
+def _settled(values: Floats, cuts: Sequence[int], fewest: int) -> list[int]:
+    """Each cut where it fits best between its neighbours."""
+    moved = list(cuts)
+    for number in range(len(moved)):
+        start = moved[number - 1] if number else 0
+        stop = moved[number + 1] if number + 1 < len(moved) else values.shape[0]
+        explained, _ = explained_by_split(values[start:stop], fewest)
+        moved[number] = start + fewest + int(np.argmax(explained))
+    return moved
+
+
+def _placed(values: Floats, cuts: Sequence[int], judged: _Judged, options: DetectOptions) -> Iterator[LevelCut]:
+    """Each cut with the positions that it may be at: every one as likely as what it leaves over says."""
+    for number, (start, cut, stop) in enumerate(zip([0, *cuts], cuts, [*cuts[1:], values.shape[0]], strict=False)):
+        fewest = min(options.min_points, (stop - start) // 2)
+        explained, left = explained_by_split(values[start:stop], fewest)
+        at = cut - start
+        variance = max(float(left[at - fewest]) / max(stop - start - 2, 1), judged.noise**2 * 1e-6)
+        variance *= (1 + judged.rho) / (1 - judged.rho)
+        low = high = at
+        if variance > 0:
+            weights = np.exp(np.maximum((explained - explained.max()) / (2 * variance), -700))
+            share = np.cumsum(weights) / weights.sum()
+            tail = (1 - options.location) / 2
+            low = min(at, int(np.searchsorted(share, tail)) + fewest)
+            high = max(at, min(int(np.searchsorted(share, 1 - tail)) + fewest, stop - start - fewest))
+        yield LevelCut(cut, start + low, start + high, max(float(judged.p_values[number]), RAREST))

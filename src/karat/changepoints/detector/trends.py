@@ -1,0 +1,104 @@
+"""Trends: stairs that are a slow rise or fall. Pure.
+
+Neighbouring steps in one direction, up or down, may be a slope that was cut into stairs. Then a slope explains as much as they do,
+at a price for each of them, and the values rise within the stairs as they do from one to the next; on true stairs they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from karat.changepoints.detector.noise import Floats, pieces
+
+_SLOW = 1 / 3  # of the stretch; of that of a single step twice as much
+_KNOTS = 12  # ends of a slope that are tried
+_MEANS = 240  # a long stretch is looked at in so many means
+_SHORTEST = 24  # values that make a trend
+_STEEP, _SURE = 0.5, 3.0  # of the slope from stair to stair, within stairs; and the standard errors of it
+_SURE_OF_A_PART = 1.0
+_BESIDE = 2  # a first or last stair counts up to so many times the length of the shortest
+_PRICE, _PRICE_OF_A_CUT = 1.5, 3.0  # what a cut more than one explains of noise, by the logarithm of the length
+_BARELY = 3.0
+
+
+class Trend(NamedTuple):
+    """A slow move from one level to another."""
+
+    first: int
+    last: int  # Positions of its first and last value.
+    before: float
+    after: float
+    p_value: float
+
+
+def without_trends(
+    values: Floats, cuts: Sequence[int], p_values: Floats, noise: float
+) -> tuple[list[int], tuple[Trend, ...]]:
+    """The cuts that are steps, and what the others are."""
+    edges = [0, *cuts, values.shape[0]]
+    rises = np.diff(pieces(cuts, values.shape[0]).means(values)) > 0
+    kept: list[int] = []
+    found: list[Trend] = []
+    number = 0
+    while number < len(cuts):
+        stop, whole = number, not number or rises[number - 1] != rises[number]
+        while stop + 1 < len(cuts) and rises[stop + 1] == rises[number]:
+            stop += 1
+        # The longest first: a slope with a step in it is two slopes and a step.
+        for last in range(stop, number - 1, -1):
+            slope = _slope(
+                values, edges[number : last + 3], noise, _SURE if last == stop and whole else _SURE_OF_A_PART
+            )
+            if slope is not None:
+                found.append(Trend(*slope, float(p_values[number : last + 1].min())))
+                number = last + 1
+                break
+        else:
+            kept.append(cuts[number])
+            number += 1
+    return kept, tuple(found)
+
+
+def _rises_within(values: Floats, edges: Sequence[int], noise: float, sure: float) -> bool:
+    """Whether values may rise within stairs half as steeply as from the first stair to the last."""
+    most = _BESIDE * int(np.diff(edges).min())
+    edges = [max(edges[0], edges[1] - most), *edges[1:-1], min(edges[-1], edges[-2] + most)]
+    row = values[edges[0] : edges[-1]]
+    cut = pieces([edge - edges[0] for edge in edges[1:-1]], row.shape[0])
+    at = np.arange(row.shape[0], dtype=np.float64)
+    centres, levels = cut.means(at), cut.means(row)
+    along, up = at - centres[cut.of], row - levels[cut.of]
+    squares = float(along @ along)
+    overall = float(levels[-1] - levels[0]) / float(centres[-1] - centres[0])
+    return bool(float(along @ up) / squares / overall > _STEEP - sure * noise / np.sqrt(squares) / abs(overall))
+
+
+def _slope(values: Floats, edges: Sequence[int], noise: float, sure: float) -> tuple[int, int, float, float] | None:
+    """First and last position, and the levels before and after, of a slope that explains as much as the stairs do."""
+    row = values[edges[0] : edges[-1]]
+    n = row.shape[0]
+    block = -(-n // _MEANS)
+    count = n // block
+    if count < _SHORTEST or not _rises_within(values, edges, noise, sure):
+        return None
+    means = row[: count * block].reshape(count, block).mean(axis=1)
+    knots = np.unique(np.linspace(0, count - 1, _KNOTS).astype(int))
+    first, last = (grid.ravel() for grid in np.meshgrid(knots, knots))
+    long = last - first >= max(_SHORTEST / 2, count * (_SLOW if len(edges) > 3 else 2 * _SLOW))
+    first, last = first[long], last[long]
+    ramps = np.clip((np.arange(count) - first[:, None]) / (last - first)[:, None], 0, 1)
+    centred = ramps - ramps.mean(axis=1, keepdims=True)
+    squares = (centred**2).sum(axis=1)
+    rises = centred @ means / squares
+    best = int(np.argmax(rises**2 * squares))
+    cut = pieces([edge - edges[0] for edge in edges[1:-1]], n)
+    stairs = float(cut.counts @ (cut.means(row) - row.mean()) ** 2)
+    price = _BARELY + (len(edges) - 3) * (_PRICE * np.log(n) + _PRICE_OF_A_CUT)
+    if stairs - block * float(rises[best] ** 2 * squares[best]) > price * noise**2:
+        return None
+    before = float(means.mean() - rises[best] * ramps[best].mean())
+    end = min(int(last[best]) * block + block - 1, n - 1)
+    return edges[0] + int(first[best]) * block, edges[0] + end, before, before + float(rises[best])
