@@ -380,3 +380,13 @@ def test_parallel_runs_speculate_on_both_halves() -> None:
     decision = strategy.decide(seen, {}, 3)
     assert [ask.index for ask in decision.asks] == [64, 32, 96]
     assert [ask.index for ask in strategy.decide(seen, {64: 1}, 2).asks] == [32, 96]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "expected"), [(0.006, []), (0.008, []), (0.011, [(59, 60)]), (0.02, [(59, 60)])])
+def test_what_is_smaller_than_wanted_is_not_reported(step: float, expected: list[tuple[int, int]]) -> None:
+    for seed in range(6):
+        noise = random.Random(seed)
+        truth = [100 * (1 + noise.gauss(0, 0.001)) * (1 - step * (at >= 60)) for at in range(120)]
+        answer = Simulated(truth, spread=0.0005, seed=seed).hunt(open_strategy(SearchSettings(), 120, [SPEED]))
+        assert pairs(answer) == expected

@@ -56,6 +56,7 @@ class Adaptive:
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
         self._grid = count if zoom else grid_width(count, wished_grid(settings))
+        self._zoom = zoom
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
@@ -92,6 +93,11 @@ class Adaptive:
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
             requests += split_requests(state, 1 + 2 * room)
             spans = spans_of(metric, state.map, read.values, dead, sure)
+            if not metric.binary and not self._zoom:
+                # What is surely there, and surely smaller than what is wanted, is nothing to report.
+                spans = tuple(
+                    s for s in spans if abs((s.after or 0) - (s.before or 0)) >= 0.9 * smallest * abs(s.before or 0)
+                )
             left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
             found = edges(read.values, failed, self._count)
