@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from karat.hunts.hunt import settings_of
 from karat.hunts.hunt_toml import apply_overrides, ignore_in_git, workspace_of
 from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
-from karat.hunts.model import Attempt, Metric, Point
+from karat.hunts.model import Attempt, Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import read_attempt, search_metrics
 from karat.hunts.report.assemble import engine_used
@@ -30,26 +31,20 @@ from karat.system.command import Command
 AGAIN = 3  # Runs of each of two points, unless more or fewer are asked for.
 
 
-class TriedPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One point, and what its runs came to."""
-
-    point: Point
-    attempts: tuple[Attempt, ...]
-
-
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """What `karat hunt try` ran. Schema karat.hunt-try/1."""
 
     schema: str = "karat.hunt-try/1"
     stage: str
-    points: tuple[TriedPoint, ...]  # The one asked for; with --against the other one first.
+    points: tuple[Point, ...]  # The one asked for; with --against the other one first.
+    attempts: tuple[Attempt, ...]
     verdicts: dict[str, Literal["differ", "same", "unsure"]] = msgspec.field(default_factory=dict)
     """Metric → whether the two differ; nothing where one was run."""
 
     @property
     def code(self) -> int:
         """0: it works, or the two do not differ; 1: it fails, or they do; 3: it cannot be run, or that is not clear."""
-        outcomes = {attempt.outcome for one in self.points for attempt in one.attempts}
+        outcomes = {attempt.outcome for attempt in self.attempts}
         if outcomes & {Outcome.BROKEN, Outcome.MISSING} or "unsure" in self.verdicts.values():
             return 3
         failed = outcomes & {Outcome.CRASH, Outcome.HANG} if len(self.points) == 1 else ()
@@ -71,8 +66,7 @@ def try_point(
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
     wanted = [point] if against is None else [_other(journal, key, point, against), point]
     row, listed, own = journal.stage(key), stages(settings), settings.engine
-    attempts: dict[str, list[Attempt]] = {one.id: [] for one in wanted}
-    memory = parse_size(own.memory)
+    memory, attempts = parse_size(own.memory), list[Attempt]()
     ignore_in_git(place)
     # In a work area of its own: the hunt may be running.
     engine = open_engine("local", slots=1, work=place.work / "try", cores=own.cores, gpus=own.gpus, memory=memory)
@@ -85,33 +79,30 @@ def try_point(
                     engine.submit(job_for(timeline, one, settings, key=f"try-{number}-{one.id}", place=place))
                     (result,) = engine.wait()
                     attempt = read_attempt(result, settings, stage=key, point=one, number=number, place=place)
-                    attempts[one.id].append(attempt)
+                    attempts.append(attempt)
                     shown = [ran for ran in result.ran if ran.role == "measure" or (ran.exit_code and not ran.skipped)]
                     said(one, attempt, b"".join(r.output for r in shown).decode("utf-8", "backslashreplace"))
         finally:
             timeline.close()
     finally:
         engine.close()
-    points = tuple(TriedPoint(point=one, attempts=tuple(attempts[one.id])) for one in wanted)
-    search = settings.search
-
-    def verdict(metric: Metric) -> Literal["differ", "same", "unsure"]:
-        old, new = (observed_in(one.attempts) for one in points)
-        return judge(old, new, metric, smallest=search.smallest, confidence=search.confidence).verdict
-
-    metrics = search_metrics(settings) if len(points) == 2 else ()
-    return Tried(stage=key, points=points, verdicts={metric.name: verdict(metric) for metric in metrics})
+    verdicts = {}
+    for metric in search_metrics(settings) if against is not None else ():
+        old, new = (observed_in(tried for tried in attempts if tried.point == one.id) for one in wanted)
+        search = settings.search
+        judged = judge(old, new, metric, smallest=search.smallest, confidence=search.confidence)
+        verdicts[metric.name] = judged.verdict
+    return Tried(stage=key, points=tuple(wanted), attempts=tuple(attempts), verdicts=verdicts)
 
 
 def _other(journal: Journal, stage: str, point: Point, name: str) -> Point:
     if name != "parent":
         return find_point(journal, name, stage)[1]
-    points = journal.points(stage)
-    at = next((index for index, one in enumerate(points) if one.id == point.id), 0)
-    if not at:
-        said = f"--against parent: expected a point before {point.label}, found none"
-        raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
-    return points[at - 1]
+    for parent, one in pairwise(journal.points(stage)):
+        if one.id == point.id:
+            return parent
+    said = f"--against parent: expected a point before {point.label}, found none"
+    raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
 
 
 def script_of(journal: Journal, name: str, stage: str | None) -> str:

@@ -87,5 +87,5 @@ def from_issue(
 def _needed(asked: Asked | None) -> Asked:
     if asked is None:
         said = "expected the command to run at each point after --, found none"
-        raise UsageError(said, next_command="karat hunt split --help")
+        raise UsageError(said, next_command="karat hunt --help")
     return asked

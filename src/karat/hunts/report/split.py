@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from karat.changepoints.series import Outcome
 from karat.hunts.journal.journal import Journal
-from karat.hunts.model import CRASH, ChangeReport, Metric, SplitCell, SplitReport, StageReport
+from karat.hunts.model import CRASH, Metric, Point, SplitCell, SplitReport, StageReport, Verdict
 from karat.hunts.report.sentences import averages
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import ENVIRONMENT
@@ -17,36 +17,35 @@ _SIDES = ("old", "new")
 
 def split_of(journal: Journal, stage: StageReport, metrics: Sequence[Metric]) -> SplitReport:
     """From the first stage of a split."""
-    ends = dict(zip(_SIDES, (one.point for one in stage.points), strict=True))
-    codes = {side: {n: c for n, c in end.parts.items() if n != ENVIRONMENT} for side, end in ends.items()}
+    codes = [_code(one.point) for one in stage.points]
     cells = []
-    for _, point in (pair for pair in journal.every_point() if pair[0] == stage.key):
-        own = {name: commit for name, commit in point.parts.items() if name != ENVIRONMENT}
-        code = next((side for side in _SIDES if codes[side] == own), "mixed")
-        attempts = [row.attempt for row in journal.attempts(stage.key, point.id) if not row.attempt.shared_with]
-        failed = [a for a in attempts if a.outcome is not Outcome.OK]
+    for point in (point for key, point in journal.every_point() if key == stage.key):
+        attempts = [row.attempt for row in journal.attempts(stage.key, point.id)]
+        failed = [attempt for attempt in attempts if attempt.outcome is not Outcome.OK]
         cell = SplitCell(
             id=point.id,
-            code=code,
+            code=_SIDES[codes.index(_code(point))] if _code(point) in codes else "mixed",
             environment=point.parts[ENVIRONMENT],
             runs=len(attempts),
             failed=len(failed),
             values=observed_in(attempts).values,
-            error=failed[-1].signature or failed[-1].note if failed else "",
+            error=f"{failed[-1].outcome}: {failed[-1].signature or failed[-1].note}" if failed else "",
         )
         cells.append(cell)
-    found = {change.span.metric: _word(change) for change in stage.changes}
-    otherwise = "neither" if stage.state == "done" else "unclear"
-    return SplitReport(verdicts={m.name: found.get(m.name, otherwise) for m in metrics} | found, cells=tuple(cells))
+    found = {change.span.metric: _word(change.verdict) for change in stage.changes}
+    compared = stage.state == "done" and all(one.values for one in stage.points)
+    verdicts = dict.fromkeys((metric.name for metric in metrics), "neither" if compared else "unclear")
+    return SplitReport(verdicts={**verdicts, **found}, cells=tuple(cells))
 
 
-def _word(change: ChangeReport) -> str:
-    verdict = change.verdict
-    if verdict.interaction:
-        return "interaction"
-    if len(verdict.parts) == 1:
-        return "environment" if verdict.parts[0] == ENVIRONMENT else "code"
-    return "both" if verdict.parts else "unclear"
+def _code(point: Point) -> dict[str, str]:
+    return {name: commit for name, commit in point.parts.items() if name != ENVIRONMENT}
+
+
+def _word(verdict: Verdict) -> str:
+    if verdict.interaction or len(verdict.parts) != 1:
+        return "interaction" if verdict.interaction else "both" if verdict.parts else "unclear"
+    return "environment" if verdict.parts[0] == ENVIRONMENT else "code"
 
 
 _SAID = {
@@ -59,25 +58,17 @@ _SAID = {
 }
 
 
-def split_table(split: SplitReport, units: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def split_table(split: SplitReport, units: Mapping[str, str]) -> list[list[str]]:
     """A header, and a row for each code."""
-    known = {(cell.code, cell.environment): cell for cell in split.cells}
-    rows = [("", *(f"{side} environment" for side in _SIDES))]
-    for code in _SIDES:
-        cells = (known.get((code, environment)) for environment in _SIDES)
-        rows.append(
-            (f"{code} code", *("not run" if one is None or not one.runs else _cell(one, units) for one in cells))
-        )
-    return [(first, second, third) for first, second, third in rows]
+    known = {(cell.code, cell.environment): _cell(cell, units) for cell in split.cells if cell.runs}
+    rows = [[f"{code} code", *(known.get((code, side), "not run") for side in _SIDES)] for code in _SIDES]
+    return [["", *(f"{side} environment" for side in _SIDES)], *rows]
 
 
 def _cell(cell: SplitCell, units: Mapping[str, str]) -> str:
-    values = averages({name: v for name, v in cell.values.items() if name != CRASH}, units)
-    if cell.failed == cell.runs:
-        values = f"fails: {cell.error}"
-    elif cell.failed or not values:
-        values = f"{values or 'works'}{f', fails {cell.failed} times' if cell.failed else ''}"
-    return f"{values} ({count(cell.runs, 'run')})"
+    values = averages({name: v for name, v in cell.values.items() if name != CRASH}, units) or "works"
+    some = f", fails {cell.failed} times" if cell.failed else ""
+    return f"{cell.error if cell.failed == cell.runs else f'{values}{some}'} ({count(cell.runs, 'run')})"
 
 
 def split_sentences(split: SplitReport) -> Iterator[str]:

@@ -47,18 +47,17 @@ class Split(Timeline):
         self._uv, self._address = find_uv(), find_address(settings.index)
         self.inner: GitTimeline | Packages | None = None  # Of one repository's commits, or one package's releases.
 
-    def pins(self, point: Point) -> Pins:
-        """Every package of a point."""
-        if side := point.parts.get(ENVIRONMENT):
-            return self._sides[side]
+    def parts(self, point: Point) -> dict[str, str]:
+        """Commits, and every package that either side has."""
         old, new = self._sides["old"], self._sides["new"]
-        every = {name: point.parts.get(name, old.get(name, ABSENT)) for name in {**old, **new}}
-        return {name: version for name, version in every.items() if version != ABSENT}
+        own = self._sides.get(point.parts.get(ENVIRONMENT, ""), {**old, **point.parts})
+        return {**self._repositories.commits(point), **{name: own.get(name, ABSENT) for name in sorted({**old, **new})}}
 
     def _environment(self, point: Point) -> Environment:
-        wanted = (*(requirement(*pin) for pin in sorted(self.pins(point).items())), *self._settings.requires)
-        python = self._settings.python or sys.executable
-        return Environment(requirements=wanted, python=python, alone=self._settings.no_deps)
+        parts, own = self.parts(point).items(), self._settings
+        pins = (requirement(*pin) for pin in parts if pin[0] not in self._repositories.mirrors and pin[1] != ABSENT)
+        wanted = (*pins, *own.requires)
+        return Environment(requirements=wanted, python=own.python or sys.executable, alone=own.no_deps)
 
     def identity(self, point: Point) -> Mapping[str, str]:
         commits = self._repositories.commits(point)
@@ -99,22 +98,19 @@ class Split(Timeline):
             return isinstance(self.inner, GitTimeline) and self.inner.finer(old, new)
         if ENVIRONMENT in moved or set(moved) <= set(self._repositories.mirrors):
             return True
-        return len(moved) == 1 and _are_releases(old.parts[moved[0]], new.parts[moved[0]])
+        versions = [point.parts[moved[0]] for point in (old, new)]
+        return len(moved) == 1 and not any(one == ABSENT or one.startswith("@") for one in versions)
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         if self.inner is not None and (listed := self.inner.suspects(old, new)):
             return listed
-        mirrors = self._repositories.mirrors
-        found: list[Suspect] = []
-        for name in moved_parts(old, new):
-            before, after = old.parts[name], new.parts[name]
-            if name in mirrors:
-                found += mirrors[name].suspects(before, after)
-            elif name == ENVIRONMENT:
-                sides = self.pins(old), self.pins(new)
-                found += [_suspect(package, *versions) for package, versions in changed_pins(*sides).items()]
+        before, after, found = self.parts(old), self.parts(new), list[Suspect]()
+        for name in (name for name, value in before.items() if after[name] != value):
+            if mirror := self._repositories.mirrors.get(name):
+                found += mirror.suspects(before[name], after[name])
             else:
-                found.append(_suspect(name, before, after))
+                title = "new" if before[name] == ABSENT else f"was {before[name]}"
+                found.append(Suspect(part=name, id=after[name], title=title))
         return found
 
     def close(self) -> None:
@@ -124,20 +120,6 @@ class Split(Timeline):
 
 def moved_parts(old: Point, new: Point) -> tuple[str, ...]:
     return tuple(name for name, value in old.parts.items() if new.parts[name] != value)
-
-
-def changed_pins(old: Pins, new: Pins) -> dict[str, tuple[str, str]]:
-    """Packages that differ: their versions, old and new."""
-    names = sorted(name for name in {**old, **new} if old.get(name) != new.get(name))
-    return {name: (old.get(name, ABSENT), new.get(name, ABSENT)) for name in names}
-
-
-def _suspect(name: str, before: str, after: str) -> Suspect:
-    return Suspect(part=name, id=after, title="new" if before == ABSENT else f"was {before}")
-
-
-def _are_releases(*versions: str) -> bool:
-    return not any(version == ABSENT or version.startswith("@") for version in versions)
 
 
 def open_split(settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace) -> Split:
@@ -165,11 +147,11 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     fixed = {name: value for name, value in window.old.parts.items() if name not in moved}
     if ENVIRONMENT in moved:
         # Every package that moved is a part now.
-        made.title, sides = "packages", [made.pins(point) for point in (window.old, window.new)]
-        parts = [{**point.parts, **dict.fromkeys(changed_pins(*sides), ABSENT)} for point in (window.old, window.new)]
+        made.title, first, last = "packages", made.parts(window.old), made.parts(window.new)
+        kept = [name for name in first if name in mirrors or first[name] != last[name]]
         made.points = [
-            structs.replace(point, parts={n: pins.get(n, v) for n, v in own.items() if n != ENVIRONMENT})
-            for point, own, pins in zip((window.old, window.new), parts, sides, strict=True)
+            structs.replace(point, parts={name: parts[name] for name in kept})
+            for point, parts in ((window.old, first), (window.new, last))
         ]
     elif set(moved) <= set(mirrors):
         commits = made.inner = open_commits(settings, stage, window, place)
@@ -178,11 +160,11 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     else:
         from packaging.version import Version
 
-        first, last = sorted((window.old.parts[moved[0]], window.new.parts[moved[0]]), key=Version)
-        named = PackageSettings(name=moved[0], start=first, end=last, python=own.python, index=own.index)
+        start, end = sorted((window.old.parts[moved[0]], window.new.parts[moved[0]]), key=Version)
+        named = PackageSettings(name=moved[0], start=start, end=end, python=own.python, index=own.index)
         releases = made.inner = open_packages(structs.replace(settings, packages=named), stage, None, place)
         made.title, made.findings = f"releases of {moved[0]}", releases.findings
         made.points = [structs.replace(point, parts={**fixed, **point.parts}) for point in releases.points]
-        if first != window.old.parts[moved[0]]:  # it was taken back to an older one
+        if start != window.old.parts[moved[0]]:  # it was taken back to an older one
             made.points = made.points[::-1]
     return made
