@@ -21,6 +21,7 @@ from karat.hunts.hunt_toml import PRESETS, from_tables, parse, preset_scripts, p
 from karat.hunts.settings import (
     CheckoutSettings,
     ContainerSettings,
+    CostSettings,
     CrashSettings,
     EngineSettings,
     HuntSettings,
@@ -47,6 +48,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[values]": ValueSettings,
     "[split]": SplitSettings,
     "[search]": SearchSettings,
+    "[cost]": CostSettings,
     "[engine]": EngineSettings,
 }
 STRUCTS = list(SECTIONS.values())
@@ -145,6 +147,10 @@ def mistake(toml: str) -> str:
         (text(rest="[search]\nconfidence = 1.0\n"), "search.confidence must be"),
         (text(rest="[search]\nsmallest = 1.0\n"), "search.smallest must be"),
         (text(rest="[search]\nmax_runs = -1\n"), "search.max_runs must be"),
+        (text(rest="[search]\nruns_per_point = 0\n"), "search.runs_per_point must be at least 1, found 0"),
+        (text(rest="[search]\nmax_time = 'soon'\n"), "search.max_time: expected a duration such as"),
+        (text(rest="[search]\nmax_cost = 5\n"), "search.max_cost: expected prices in [cost]"),
+        (text(rest="[cost]\ngpu_second = nan\n"), "cost.gpu_second must be at least 0 and finite, found nan"),
         (text(rest="[engine]\nslots = -1\n"), "engine.slots must be"),
         (text(rest="[engine]\ngpus = -1\n"), "engine.gpus must be"),
         (text(rest='[engine]\nmemory = "lots"\n'), "engine.memory: expected a size"),

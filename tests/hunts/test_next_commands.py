@@ -25,4 +25,4 @@ def test_any_point_can_be_shown_by_what_is_pasted(point: str, stage: str, journa
 
 def test_a_spent_budget_is_raised() -> None:
     assert resume_command("a b.hunt") == "karat hunt resume 'a b.hunt'"
-    assert resume_command("x.hunt", budget=40) == "karat hunt resume x.hunt --max-runs 40"
+    assert resume_command("x.hunt", ("--max-runs", "40")) == "karat hunt resume x.hunt --max-runs 40"

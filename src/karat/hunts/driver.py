@@ -6,6 +6,7 @@ journal has is not done again.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import NOT_REPRODUCED
 from karat.hunts.report.live import Listener
+from karat.hunts.report.sentences import change_text, moved_text
 from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.requests import most_runs
@@ -32,9 +34,11 @@ from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
+from karat.report.words import count
 from karat.system.secrets import scrub, secrets_in
 
 INTERRUPTED = "it was interrupted"
+_SURE, _UNSURE, _DETAILS = "found:", "no longer sure:", " — "
 FAILED = Metric(name="fails", better="lower", binary=True)
 
 
@@ -51,7 +55,7 @@ def run_hunt(
         journal.clear_running()
         journal.set_fact("state", "done")
     except HuntStopped as stop:
-        mark_stopped(journal, str(stop))
+        mark_stopped(journal, str(stop), stop.more)
     except KeyboardInterrupt:
         mark_stopped(journal, INTERRUPTED)
         raise
@@ -65,9 +69,11 @@ def run_hunt(
     return build_report(journal)
 
 
-def mark_stopped(journal: Journal, why: str) -> None:
+def mark_stopped(journal: Journal, why: str, more: Sequence[str] = ()) -> None:
+    """Keep why it stopped, and what a resume must say to go on (`--max-runs 80`)."""
     why = scrub(why, secrets_in(os.environ))
     journal.set_fact("why", why)
+    journal.set_fact("more", json.dumps(more))
     journal.set_fact("state", "stopped")
     journal.add_event(why)
 
@@ -133,7 +139,7 @@ class Driver:
             missing=[index for index, point in enumerate(points) if point.missing],
             names=[point.id for point in points],
             levels=levels or None,
-            thrifty=measurer.thrifty,
+            thrifty=self._hunt.settings.search.thrifty,
         )
         indices = {point.id: index for index, point in enumerate(points)}
         seen: dict[int, Observed] = {}
@@ -142,12 +148,22 @@ class Driver:
             if attempts := measurer.attempts(stage, point):
                 seen[indices[point.id]] = observed_in(attempts)
 
+        told = self._told(stage.key)
+
         def tell(decision: Decision) -> Decision:
             # From the end of one branch to the begin of the next nothing changed: they are not one line.
             own = [span for span in decision.spans if not any(span.good < at <= span.bad for at in breaks)]
             decision = structs.replace(decision, spans=tuple(own))
             self._journal.save_decision(stage.key, decision)
             self._listener.decided(stage.key, decision)
+            # Each change the moment it is sure, whatever else is still open.
+            now = {change_text(span, points): moved_text(span) for span in decision.spans if span.sure}
+            for text in sorted(told ^ now.keys()):
+                word, moved = (_SURE, now[text]) if text in now else (_UNSURE, "")
+                said = f"{word} {text}{_DETAILS}{moved}after {count(measurer.budget.runs, 'run')}"
+                told.symmetric_difference_update({text})
+                self._journal.add_event(said, stage.key)
+                self._listener.said(said)
             return decision
 
         for point in points:
@@ -168,10 +184,18 @@ class Driver:
             for index in {*seen, *(indices[run.point.id] for run in finished)}:
                 observe(points[index])
         # Maybe it is only the budget that leaves no room to ask.
-        if measurer.spent and strategy.decide(seen, {}, 1).asks:
+        if measurer.budget.spent and strategy.decide(seen, {}, 1).asks:
             raise measurer.stopped()
         # What comes now, swapping and confirming, is no part of what the strategy expected.
         return tell(structs.replace(decision, expected_left=0))
+
+    def _told(self, stage: str) -> set[str]:
+        """The changes of which the journal says that they are sure."""
+        told = set[str]()
+        for _, key, said in self._journal.events():
+            if key == stage and said.startswith((_SURE, _UNSURE)):
+                told.symmetric_difference_update({said.partition(": ")[2].rpartition(_DETAILS)[0]})
+        return told
 
     def _open(self, row: StageRow, depth: int) -> OpenStage | None:
         """The stage with its timeline; points that the journal knows stay what they were."""

@@ -181,7 +181,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
             search_metrics(settings),
             missing=missing,
             names=[point.id for point in points],
-            thrifty=bool(settings.search.max_runs),
+            thrifty=settings.search.thrifty,
         )
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
         environment, steps = records.environment_values(settings), []

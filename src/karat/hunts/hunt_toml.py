@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -188,6 +189,13 @@ def _check_numbers(settings: HuntSettings) -> None:
     for key, least in least_of.items():
         value = getattr(search, key)
         _expect(value >= least, f"search.{key} must be at least {least}, found {value}")
+    _understand("search.max_time", parse_duration, search.max_time)
+    for key, price in (("search.max_cost", search.max_cost), *structs.asdict(settings.cost).items()):
+        _expect(
+            0 <= price < inf, f"{key if '.' in key else f'cost.{key}'} must be at least 0 and finite, found {price}"
+        )
+    priced = not search.max_cost or any(structs.astuple(settings.cost))
+    _expect(priced, "search.max_cost: expected prices in [cost] (run, build, pull, gpu_second), found none")
     engine = settings.engine
     for key in ("slots", "cores", "gpus", "retries"):
         _check_range(f"engine.{key}", getattr(engine, key))
@@ -275,6 +283,8 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
     max_runs: int | None = None
     min_dip: int | None = None
+    max_time: str | float | None = None
+    max_cost: float | None = None
     engine: str | None = None
     jobs: int | None = None
     metrics: tuple[str, ...] = ()
@@ -288,14 +298,9 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
     """The settings as the options want them; they must fit together as those of hunt.toml must."""
-    search = _with(
-        settings.search,
-        strategy=said.strategy,
-        confidence=said.confidence,
-        max_runs=said.max_runs,
-        min_dip=said.min_dip,
-        grid=0 if said.min_dip else None,
-    )
+    keys = ("strategy", "confidence", "max_runs", "max_time", "max_cost", "min_dip")
+    wanted = {key: getattr(said, key) for key in keys}
+    search = _with(settings.search, **wanted, grid=0 if said.min_dip else None)
     engine = _with(settings.engine, kind=said.engine, slots=said.jobs)
     probe, words = settings.probe, settings.stages
     if said.metrics:
@@ -305,15 +310,21 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
                 listed = ", ".join(known) or "(none)"
                 raise _wrong_option(f"--metric: expected one of {listed}, found {name!r}{suggest(name, known)}")
         probe = structs.replace(probe, metrics=tuple(m for m in probe.metrics if m.name in said.metrics))
-    if (wanted := said.stage) is not None:
-        number = next((n for n, text in enumerate(words) if wanted in {text, text.split()[0], str(n)}), None)
+    if (start := said.stage) is not None:
+        number = next((n for n, text in enumerate(words) if start in {text, text.split()[0], str(n)}), None)
         if number is None:
             listed = ", ".join(map(repr, words))
-            raise _wrong_option(f"--stage: expected one of {listed}, found {wanted!r}{suggest(wanted, words)}")
+            raise _wrong_option(f"--stage: expected one of {listed}, found {start!r}{suggest(start, words)}")
         words = words[number:]
     changed = structs.replace(settings, search=search, engine=engine, probe=probe, stages=words)
     try:
         _check_numbers(changed)
+        for key in ("max_runs", "max_time", "max_cost"):
+            # Whoever has nothing left means nothing, and not no limit.
+            value = parse_duration(wanted[key]) if key == "max_time" and wanted[key] is not None else wanted[key]
+            _expect(
+                value != 0, f"search.{key}: expected more than 0, found {wanted[key]}; without it there is no limit"
+            )
     except UsageError as error:
         raise _wrong_option(str(error)) from error
     return changed

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from karat.changepoints.series import Outcome
 from karat.engines.job import Engine, Job, JobResult
+from karat.hunts.budget import Budget
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import SEARCH, AttemptRow, CommandRow, environment_values, redact
 from karat.hunts.model import Attempt, Metric, Observed, Point, Window
@@ -22,7 +23,6 @@ from karat.hunts.report.live import Listener
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Timeline, Workspace
-from karat.report.words import count
 from karat.system.secrets import scrub, secrets_in
 
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
@@ -55,6 +55,10 @@ class OpenStage:
 class HuntStopped(Exception):  # noqa: N818 - it is what was asked for, not a bug
     """The hunt ends before its answer: the budget is spent, or a person said so."""
 
+    def __init__(self, why: str, more: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.more = more  # What a resume has to say to go on.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningAttempt:
@@ -75,11 +79,12 @@ class Measurer:
         self._by_point: dict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
         self._originals: dict[str, list[Attempt]] = defaultdict(list)
         """Identity → its attempts that were really run, and say something."""
-        self._runs = 0  # Attempts that were really run; shared ones cost nothing.
-        for row in hunt.journal.attempts():
+        known = hunt.journal.attempts()
+        self.budget = Budget(hunt.settings, (row.attempt for row in known))
+        for row in known:
             self._keep(row)
         self._kinds = {stage.key: stage.timeline for stage in hunt.journal.stages()}
-        self._keys = itertools.count(self._runs + 1)
+        self._keys = itertools.count(self.budget.runs + 1)
         self._environment = environment_values(hunt.settings)
         self._secrets = (*secrets_in(os.environ), *secrets_in(self._environment, named=self._environment))
         self._slots = 0
@@ -92,14 +97,7 @@ class Measurer:
     def room(self) -> int:
         """How many more may start now: free slots, and what the budget leaves."""
         free = self._hunt.engine.slots - len(self._flight)
-        limit = self._hunt.settings.search.max_runs
-        left = limit - self._runs - len(self._flight) if limit else free
-        return max(0, min(free, left))
-
-    @property
-    def thrifty(self) -> bool:
-        """Whether every run counts, so that none should be a guess."""
-        return bool(self._hunt.settings.search.max_runs)
+        return int(min(free, self.budget.room(len(self._flight))))
 
     def runs_of(self, stage: OpenStage, purposes: tuple[str, ...], *, but: str) -> int:
         """How many of a stage's runs were for purposes that begin so, and not for that one."""
@@ -107,13 +105,11 @@ class Measurer:
         mine = (row for row in rows if row.purpose.startswith(purposes) and row.purpose != but)
         return sum(not row.attempt.shared_with for row in mine)
 
-    @property
-    def spent(self) -> bool:
-        return 0 < self._hunt.settings.search.max_runs <= self._runs
-
     def stopped(self) -> HuntStopped:
-        """What to raise when the budget is spent."""
-        return HuntStopped(f"the budget of {count(self._hunt.settings.search.max_runs, 'run')} is spent")
+        """What to raise when nothing may start any more."""
+        if (spent := self.budget.spent) is None:
+            return HuntStopped("there is no slot to run anything in")
+        return HuntStopped(f"the budget of {spent.text} is spent", spent.more)
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
         """Those of one purpose at a point that say something.
@@ -130,7 +126,6 @@ class Measurer:
     def _keep(self, row: AttemptRow) -> None:
         attempt = row.attempt
         self._by_point[attempt.stage, attempt.point].append(row)
-        self._runs += not attempt.shared_with
         if attempt.identity_key and attempt.outcome in _EVIDENCE and not attempt.shared_with:
             self._originals[attempt.identity_key].append(attempt)
 
@@ -156,6 +151,13 @@ class Measurer:
     def wait(self) -> Sequence[RunningAttempt]:
         """Runs that are over; their attempts are in the journal."""
         results = self._hunt.engine.wait(0.5)  # after which a listener may redraw its clock
+        if not results and (spent := self.budget.spent) and spent.option == "--max-time":
+            # What is under way would go on for hours, perhaps; a resume runs it again.
+            for key in list(self._flight):
+                self._hunt.engine.cancel(key)
+                del self._flight[key]
+            self._hunt.journal.clear_running()
+            raise self.stopped()
         if not results:
             self._hunt.listener.waiting()
         return [self._finish(result) for result in results if result.key in self._flight]
@@ -199,13 +201,15 @@ class Measurer:
             result, self._hunt.settings, stage=run.stage.key, point=run.point, number=run.number, place=self._hunt.place
         )
         signature, note = self._redacted(attempt.signature), self._redacted(attempt.note)
-        attempt = structs.replace(attempt, signature=signature, note=note, why=run.why)
+        cost = self.budget.price(run.job, result, first=run.number == 1)
+        attempt = structs.replace(attempt, signature=signature, note=note, why=run.why, cost=cost)
         if result.shared and not attempt.signature:  # else: another commit than the point's was under test
             # The attempts of the first point at which this was under test.
             those = self._originals.get(attempt.identity_key, [])
             sources = [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]
             for offset, source in enumerate(sources):
                 came = {name: getattr(source, name) for name in ("outcome", "samples", "signature", "hunted")}
+                came["cost"] = cost if not offset else 0.0
                 copy = structs.replace(attempt, **came, number=run.number + offset, shared_with=source.point)
                 self._add(AttemptRow(attempt=copy, purpose=run.purpose))
             return run
@@ -226,6 +230,7 @@ class Measurer:
     def _add(self, row: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """One more attempt; it is in the journal before anyone hears of it."""
         self._hunt.journal.add_attempt(row, log=log, commands=commands)
+        self.budget.add(row.attempt)
         self._keep(row)
         self._hunt.listener.finished(row.attempt)
 

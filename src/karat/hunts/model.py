@@ -68,6 +68,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     identity_key: str = ""
     shared_with: str = ""  # The point whose results these are, because the same thing was under test.
     seconds: float = 0.0
+    cost: float = 0.0  # By the prices of [cost].
     started: float = 0.0
     where: str = ""
     why: str = ""  # What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`.
@@ -264,6 +265,14 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[SplitCell, ...]
 
 
+class HuntEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What became known while a hunt went on: that a change is sure, or no longer is; why it stopped."""
+
+    when: float  # Seconds since 1970.
+    stage: str
+    message: str
+
+
 class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything a hunt found."""
 
@@ -282,6 +291,8 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     culprits: tuple[Culprit, ...] = ()
     runs: int = 0
     seconds: float = 0.0
+    cost: float = 0.0
+    events: tuple[HuntEvent, ...] = ()
     never_rebuilt: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Repository → through how many commits it moved without a build of its own; those that were rebuilt are not here."""
     notes: tuple[str, ...] = ()

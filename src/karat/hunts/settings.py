@@ -218,12 +218,28 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     min_dip_sure: float = 0.95  # … with this probability; the grid is chosen from both.
     confidence: float = 0.99
     smallest: float = 0.01  # The smallest relative change that is worth finding.
-    max_runs: int = 0  # 0: no limit.
+    max_runs: int = 0
+    max_time: Duration = 0
+    max_cost: float = 0  # Budgets of the whole hunt; 0: no limit. What costs how much is in [cost].
     runs_per_point: int = 3  # A stage takes no more runs than a sweep with so many per point, confirming included.
     good: str = ""
     bad: str = ""  # Bisect: the known points.
     confirmations: int = 2  # How often the culprit and its parent are run again at the end, at least.
     attribution: bool = True
+
+    @property
+    def thrifty(self) -> bool:
+        """Whether every run counts, so that none should be a guess."""
+        return bool(self.max_runs or self.max_cost)
+
+
+class CostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[cost]: what max_cost counts, in any unit: dollars, credits, seconds."""
+
+    run: float = 0
+    build: float = 0  # Of a run that had to build, or to install packages.
+    pull: float = 0  # Of the first run with an image.
+    gpu_second: float = 0  # Of each second of a run, times [engine] gpus (at least one).
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,6 +274,7 @@ class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     values: ValueSettings | None = None
     split: SplitSettings | None = None
     search: SearchSettings = SearchSettings()
+    cost: CostSettings = CostSettings()
     engine: EngineSettings = EngineSettings()
     work: str = ".karat/hunt"  # Kept clones, builds, environments and the journal, relative to hunt.toml's folder.
     skip: tuple[str, ...] = ()  # Points, or ranges of them (`2023-07-11..2023-07-16`), that are not tried.

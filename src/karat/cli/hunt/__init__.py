@@ -89,8 +89,11 @@ def probe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--strategy, --min-dip, --confidence, --engine and --jobs, of those who run a hunt."""
+    """--strategy, --min-dip, --confidence, budgets, --engine and --jobs, of those who run a hunt."""
     for option in (
+        click.option("--max-cost", type=float, metavar="X", help="Stop at this cost, by the prices of [cost]."),
+        click.option("--max-time", metavar="T", help="Stop after this time at work: '90 s', '20 min', '8 h'."),
+        click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after this many runs."),
         click.option(
             "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
         ),
@@ -118,18 +121,12 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--max-runs, --journal, --fresh, --resume and --dry-run, of those who begin a hunt."""
+    """--journal, --fresh, --resume and --dry-run, of those who begin a hunt."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Show points, runs, time and GPUs; run nothing."),
         click.option("--resume", is_flag=True, help="Continue the existing journal."),
         click.option("--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."),
         click.option("--journal", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."),
-        click.option(
-            "--max-runs",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Stop after this many runs, all stages together.",
-        ),
     ):
         function = option(function)
     return function

@@ -24,12 +24,6 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
 @search_options
-@click.option(
-    "--max-runs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Stop after this many runs, counting those already done.",
-)
 @report_options
 def command(*, journal_file: str | None, reports: Reports, **search: Any) -> int:
     """Continue a hunt that was stopped or killed.

@@ -7,6 +7,7 @@ One SQLite file per hunt, also for those who come with their own SQL: `applicati
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,9 +108,8 @@ def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = 
     return Command("karat", "hunt", verb, *named)
 
 
-def resume_command(journal: str, *, budget: int = 0) -> Command:
-    """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
-    more = ["--max-runs", str(budget)] if budget else []
+def resume_command(journal: str, more: Sequence[str] = ()) -> Command:
+    """`karat hunt resume`; with `more`, a larger budget, where that is what stopped the hunt."""
     return Command("karat", "hunt", "resume", journal, *more)
 
 

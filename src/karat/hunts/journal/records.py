@@ -13,7 +13,7 @@ from karat.hunts.model import Attempt, Decision, Metric, Suspect, Verdict, Windo
 from karat.hunts.settings import HuntSettings
 from karat.system.secrets import SHORTEST, is_secret_name
 
-HARMLESS = ("engine", "search", "name")
+HARMLESS = ("engine", "search", "cost", "name")
 """Tables and keys that change what is run next, and nothing about what was measured already."""
 # What `https://user:token@host/x` has before its host.
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")

@@ -18,6 +18,7 @@ from karat.hunts.model import (
     ChangeReport,
     Culprit,
     Decision,
+    HuntEvent,
     HuntReport,
     Metric,
     PointReport,
@@ -26,7 +27,7 @@ from karat.hunts.model import (
 )
 from karat.hunts.report.rebuilt import never_rebuilt
 from karat.hunts.report.reproduce import LONGEST, reproduce_command
-from karat.hunts.report.sentences import between, flags, sure, urgency, value
+from karat.hunts.report.sentences import between, flags, not_looked_at, sure, urgency, value
 from karat.hunts.report.split import split_of
 from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
@@ -44,9 +45,8 @@ def build_report(journal: Journal) -> HuntReport:
     resume, notes = "", tuple[str, ...]()
     if state == "stopped":
         # Where its budget is spent, with twice as much.
-        runs, limit = journal.runs(), settings.search.max_runs if settings is not None else 0
-        budget = 2 * runs if 0 < limit <= runs else 0
-        resume = str(resume_command(str(journal.path), budget=budget))
+        more = journal.fact("more", tuple[str, ...], "[]") if said == "stopped" else ()
+        resume = str(resume_command(str(journal.path), more))
         why = facts.get("why") if said == "stopped" else "its process was killed"
         notes = (f"The hunt is not finished: {why}. To continue: {resume}",)
     if settings is not None and not (settings.probe.hash_files or settings.probe.identify):
@@ -55,6 +55,7 @@ def build_report(journal: Journal) -> HuntReport:
             said = "Whether anything was rebuilt is not known: probe.hash_files, with all built files that the probe uses, tells"
             notes = (*notes, f"{said}, and saves runs where commits change none of them")
     stages = tuple(_stage(journal, row, settings, state) for row in rows)
+    notes += tuple(not_looked_at(stages)) if state == "stopped" else ()
     return HuntReport(
         karat=facts.get("karat", ""),
         name=facts.get("name", ""),
@@ -67,6 +68,8 @@ def build_report(journal: Journal) -> HuntReport:
         culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
         runs=journal.runs(),
         seconds=sum(stage.seconds for stage in stages),
+        cost=sum(row.attempt.cost for row in journal.attempts()),
+        events=tuple(HuntEvent(when=when, stage=stage, message=said) for when, stage, said in journal.events()),
         never_rebuilt=never_rebuilt(row.attempt for row in journal.attempts()),
         notes=notes,
         resume=resume,

@@ -18,6 +18,7 @@ from karat.hunts.model import (
     HuntReport,
     Point,
     PointReport,
+    Span,
     StageReport,
     Suspect,
 )
@@ -363,6 +364,34 @@ def conclusion(report: HuntReport) -> str:
     plural = {"crash": "crashes", "recovery": "recoveries"}
     words = [f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for kind, n in counted.items()]
     return f"{name} {', '.join(words)}{state}"
+
+
+def change_text(span: Span, points: Sequence[Point]) -> str:
+    """`regression of speed, last good v006, first bad v007`."""
+    return f"{span.kind} of {span.metric}, {ends(span.kind, points[span.good].label, points[span.bad].label)}"
+
+
+def moved_text(span: Span) -> str:
+    """`100 → 95 (−5.0%), `; nothing where one side fails."""
+    return "" if span.before is None or span.after is None else f"{levels(span.before, span.after, '')}, "
+
+
+def not_looked_at(stages: Sequence[StageReport]) -> Iterator[str]:
+    """What a hunt that stopped has left undone, stage by stage."""
+    known = {stage.key for stage in stages}
+    for stage in stages:
+        untried = sum(point.outcome is None for point in stage.points)
+        wide = sum(not change.span.sure for change in stage.changes)
+        parts = (
+            [f"{untried} of {count(len(stage.points), 'point')} not run"] if stage.state != "done" and untried else []
+        )
+        parts += [f"{count(wide, 'change')} not pinned down"] if stage.state != "done" and wide else []
+        later = sum(bool(change.zoom) and change.zoom not in known for change in stage.changes)
+        parts += [f"{count(later, 'change')} not narrowed down further"] if later else []
+        open_ = sum(change.verdict.confirmed is None and not change.zoom for change in stage.changes)
+        parts += [f"{count(open_, 'change')} not confirmed"] if open_ else []
+        if parts:
+            yield f"Not done at {stage.title}: {', '.join(parts)}."
 
 
 def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:

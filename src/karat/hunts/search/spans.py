@@ -50,7 +50,7 @@ class Effort(NamedTuple):
         settled, the others have their share, and no more: they do not hold up those.
         """
         most = most_runs(self.settings, self.points)
-        share = most * waiting // len(plans) if waiting else most
+        share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
         changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
         kept = min(2 * self.settings.confirmations * len(changes), most // 2)
         limit = self.settings.max_runs or most
