@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ attrs==23.1.0 \\
     --hash=sha256:abc \\
     --hash=sha256:def
 tool @ git+https://example.com/tool@0123abc
+-e git+https://example.com/app@0123abc#egg=app
 """
 UV = """
 version = 1
@@ -115,12 +117,14 @@ def test_pins_on_the_command_line(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("numpy>=1.20\n", "expected name==version, found 'numpy>=1.20'"),
-        ("-e .\n", "expected name==version, found '-e .'"),
+        ("numpy==1.26.*\n", "expected name==version, found 'numpy==1.26.*'"),
+        ("numpy is nice\n", "expected a lock file, or pins"),
+        ("-r old.txt\n", "expected a lock file, or pins"),
         ("# nothing\n", "expected packages in"),
     ],
 )
 def test_what_is_no_pin(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=re.escape(said)):
         read_side(written(tmp_path, "old.txt", text), tmp_path)
 
 

@@ -7,8 +7,9 @@ meant for another platform or Python is left out, and so is the project itself, 
 
 from __future__ import annotations
 
+import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,19 @@ def read_sides(text: str, root: Path) -> tuple[Pins, Pins]:
 
 def read_side(text: str, root: Path) -> Pins:
     path = root / text
-    if not path.is_file():
-        return _requirements(re.sub(r"[,\s]+", "\n", text), root, "--packages")
+    if importlib.util.find_spec("packaging") is None:
+        said = "reading lock files needs packaging, which is not installed"
+        raise UsageError(said, next_command="pip install 'karat[hunt]'")
     try:
+        if not path.is_file():
+            return _requirements(re.sub(r"[,\s]+", "\n", text), root, "--packages")
         content = read_plain(path, TEXT).decode("utf-8-sig")
         tables = toml.loads(content) if path.suffix in {".lock", ".toml"} and "\n[[package" in content else {}
         if "packages" in tables:
             found = {str(one["name"]): _source(one) for one in tables["packages"] if _fits(one.get("marker"))}
         else:
             found = _uv(tables["package"]) if "package" in tables else _requirements(content, path.parent, str(path))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = f"expected {_LOOKS} in {path}, found: {error}"
         raise UsageError(said, next_command=Command("head", str(path))) from error
     if not found:
@@ -64,52 +68,35 @@ def _requirements(text: str, folder: Path, where: str) -> Pins:
 
     found: Pins = {}
     for line in text.replace("\\\n", " ").splitlines():
-        # Comments and hashes are no part of a pin; neither are options, but what -r names is.
+        # Comments and hashes are no part of a pin. Options are none, but what -r names is; what -e names is the code.
         said = re.sub(r"(^|\s)#.*|\s--hash[= ]\S+", "", line).strip()
         if more := re.fullmatch(r"(?:-r|--requirement)[ =]*(.+)", said):
             found |= read_side(more[1], folder)
-        if not said or (said.startswith("-") and not said.startswith(("-e", "--editable"))):
+        if not said or said.startswith("-"):
             continue
-        try:
-            one = Requirement(said)
-        except ValueError:
-            one = None
-        pins = [spec for spec in one.specifier if spec.operator in {"==", "==="}] if one else []
-        if one is None or not (pins or one.url):
+        one = Requirement(said)
+        pins = [spec.version for spec in one.specifier if spec.operator in {"==", "==="} and "*" not in spec.version]
+        if not (pins or one.url):
             compile_ = Command("uv", "pip", "compile", where, "-o", f"{Path(where).stem}.lock.txt")
             raise UsageError(f"{where}: expected name==version, found {said!r}", next_command=compile_)
         if _fits(one.marker):
-            found[plain_name(one.name)] = f"@ {one.url}" if one.url else pins[0].version
+            found[plain_name(one.name)] = f"@ {one.url}" if one.url else pins[0]
     return found
 
 
 def _uv(packages: list[dict[str, Any]]) -> Pins:
     """What the project itself needs here, directly or not."""
     own = [one for one in packages if any(kind in one["source"] for kind in _OWN)]
-    found: Pins = {}
-    wanted = list(own or packages)
-    while wanted:
-        for need in _needs(wanted.pop()):
-            there = [
-                p
-                for p in packages
-                if p["name"] == need["name"] and need.get("version", p.get("version")) == p.get("version")
-            ]
-            there = [
-                p
-                for p in there
-                if p not in own and (not (forks := p.get("resolution-markers")) or any(map(_fits, forks)))
-            ]
-            if there and need["name"] not in found:
-                found[need["name"]] = _source(there[0])
-                wanted.append(there[0])
-    return found if own else {one["name"]: _source(one) for one in packages}
-
-
-def _needs(package: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    groups = [package.get("dependencies", []), *package.get("dev-dependencies", {}).values()]
-    groups += package.get("optional-dependencies", {}).values()
-    return (need for group in groups for need in group if _fits(need.get("marker")))
+    there = {p["name"]: p for p in packages if p not in own and any(map(_fits, p.get("resolution-markers", [""])))}
+    found: Pins = {} if own else {name: _source(one) for name, one in there.items()}
+    while own:
+        package = own.pop()
+        groups = [package.get("dependencies", []), *package.get("dev-dependencies", {}).values()]
+        for need in (need for group in (*groups, *package.get("optional-dependencies", {}).values()) for need in group):
+            if _fits(need.get("marker")) and (name := need["name"]) in there and name not in found:
+                found[name] = _source(there[name])
+                own.append(there[name])
+    return found
 
 
 def _source(package: Mapping[str, Any]) -> str:
