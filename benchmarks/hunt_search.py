@@ -457,7 +457,7 @@ def play(task: tuple[str, int, range, int, str]) -> dict[str, Score]:
     """The same histories for every search; the noise is each one's own."""
     scenario, count, numbers, seed, only = task
     make, searches = SCENARIOS[scenario]
-    scores = {name: Score() for name in searches if only in {"", name}}
+    scores = {name: Score() for name in searches if name.startswith(only)}
     for number in numbers:
         for name, score in scores.items():
             world = make(np.random.default_rng([seed, count, number]), count)
@@ -490,7 +490,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--only", action="append", help="scenarios that begin so")
     parser.add_argument("--count", type=int, choices=(256, 4096), help="only histories of so many builds")
-    parser.add_argument("--search", default="", help="only this one")
+    parser.add_argument("--search", default="", help="only those that begin so")
     parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.histories} histories of 256 builds per table, a quarter of 4,096")

@@ -104,7 +104,7 @@ def level_map(values: Values, count: int, *, smallest: float, under: Circumstanc
         if not extra.off.any() and not off.any():
             break
         off, before = extra.off, found
-        found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest)
+        found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest, lost=extra.lost)
         found = found._replace(worker=extra.worker, time=extra.time, clean=_shifted(values, positions, off))
         if np.array_equal(found.chance > 0.5, before.chance > 0.5):
             break
@@ -127,9 +127,17 @@ def _hazards(positions: Sequence[int], each: float) -> Array:
 
 
 def solve(
-    data: Lots, hazards: Array, positions: tuple[int, ...], smallest: float, known: float | None = None
+    data: Lots,
+    hazards: Array,
+    positions: tuple[int, ...],
+    smallest: float,
+    known: float | None = None,
+    lost: float = 0.0,
 ) -> ChangeMap:
-    """The model, with the spread that fits best. `known`: the spread."""
+    """The model, with the spread that fits best. `known`: the spread.
+
+    `lost`: as if so many numbers were spent on what was taken out of all of them.
+    """
     flat, owner = data.flat, data.owner
     least = COUNTS * math.log1p(smallest)
     floor = max(0.125 * smallest, 1e-12)
@@ -142,7 +150,7 @@ def solve(
         fit = _pass(data, hazards, sigma, share, least)
         for _ in range(4):
             squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
-            better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
+            better = max(math.sqrt(squares / max(weight + fit.freedom - lost, 1.0 if lost else 1e-9)), floor)
             if abs(better - sigma) <= 0.1 * sigma:
                 break
             sigma = better

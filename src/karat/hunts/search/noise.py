@@ -35,6 +35,7 @@ class Extraneous(NamedTuple):
     """What is taken out of each number, and how large it is."""
 
     off: Array
+    lost: float = 0.0  # As if so many numbers were spent on it.
     worker: float = 0.0
     time: float = 0.0  # Standard deviations, relative.
 
@@ -76,21 +77,22 @@ def extraneous(flat: Array, level: NDArray[np.intp], around: Surroundings, sprea
     kinds = [np.eye(len(flat)), around.build]
     extra = [*([] if around.worker is None else [around.worker]), *around.times]
     means = (level[:, None] == np.unique(level)[None, :]).astype(np.float64)
-    without, _, _ = _fitted(flat, means, kinds, spread)
-    likely, parts, rest = _fitted(flat, means, [*kinds, *extra], spread)
+    without, *_ = _fitted(flat, means, kinds, spread)
+    likely, parts, rest, projected = _fitted(flat, means, [*kinds, *extra], spread)
     if likely - without < _GAIN:
         return Extraneous(np.zeros_like(flat))
     own = parts[len(kinds) :]
-    time = own[len(extra) - len(around.times) :].sum()
+    taken, workers = np.tensordot(own, np.array(extra), 1), len(extra) - len(around.times)
     return Extraneous(
-        np.tensordot(own, np.array(extra), 1) @ rest,
-        float(np.sqrt(own[: -len(around.times)].sum())),
-        float(np.sqrt(time)),
+        off=taken @ rest,
+        lost=float((taken * projected).sum()),
+        worker=float(np.sqrt(own[:workers].sum())),
+        time=float(np.sqrt(own[workers:].sum())),
     )
 
 
-def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) -> tuple[float, Array, Array]:
-    """How likely (a logarithm), the variance of each kind, and what is left, each divided by its variance."""
+def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) -> tuple[float, Array, Array, Array]:
+    """How likely (a logarithm), the variance of each kind, what is left of each number over its variance, and what makes that of them."""
     parts = np.full(len(kinds), 0.3 * spread**2)
     parts[0] = spread**2
     for left in range(6, -1, -1):
@@ -108,4 +110,4 @@ def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) ->
             step = np.linalg.lstsq(curve, gain, rcond=1e-9)[0]
             parts = np.maximum(parts + np.clip(step, -0.9 * parts, 3 * parts + spread**2), 1e-4 * spread**2)
     likely = -0.5 * (np.linalg.slogdet(variance)[1] + np.linalg.slogdet(inside)[1] + flat @ rest)
-    return float(likely), parts, rest
+    return float(likely), parts, rest, projected

@@ -132,6 +132,11 @@ def spans_of(
     for k, i in enumerate(at):
         chance, ends = float(found.chance[i]), found.positions[i : i + 2]
         sure = not wide[i] and chance >= confidence and all(believed[i : i + 2])
+        # Below 0.9, the doubt may be about the place, but not about a short dip: builds of one level look like those, too.
+        dips = (m for m in (k - 1, k) if 0 <= m < len(at) - 1 and at[m + 1] - at[m] <= 3)
+        back = any(abs(levels[m] - levels[m + 2]) < 0.5 * abs(levels[m] - levels[m + 1]) for m in dips)
+        if not metric.binary and chance < 0.9 and (back or found.chance[max(i - 2, 0) : i + 3].sum() < 0.9):
+            continue
         span = span_of(metric, ends, levels[k : k + 2], min(chance, 0.9999), dead)
         spans.append(structs.replace(span, sure=sure))
     return tuple(spans)
