@@ -11,7 +11,7 @@ import pytest
 from factories.wrong_backwards.judging import counted
 from karat import gradcheck
 from karat.gradients.report import GradVerdict
-from karat.gradients.roundoff import in_blocks
+from karat.tensors.block_array import in_blocks
 
 WIDTH = 10
 W = np.random.default_rng(3).standard_normal((WIDTH, WIDTH))

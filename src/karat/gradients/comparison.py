@@ -17,7 +17,7 @@ from karat.gradients.draws import Purpose
 from karat.gradients.oracles import UNKNOWN, Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import GradComparison, GradVerdict
-from karat.gradients.roundoff import element_scales, norm, places
+from karat.gradients.roundoff import norm, places, scales_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class PairVerdict:
             verdict, reason = GradVerdict.INACCURATE, f"off by {off:.1g} of its size: {INACCURATE}"
         zero = judged.zero and verdict.holds
         flat, i = self.seen.baseline.flat, self.pair[0]
-        slot, scales = flat.inputs[i], element_scales(flat.point[i])
+        slot, scales = flat.inputs[i], scales_of(flat, i)
         # By the cotangent that sees most; each has its own size of gradient.
         sees = min(
             smallest_error(judge(some, rtol=used), _flat_element(some) if zero else typical_element(gradient, scales))

@@ -19,6 +19,7 @@ from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, places, sample
 from karat.gradients.slopes import Mask
 from karat.report.words import count, few
+from karat.tensors.block_array import settle
 
 PROBES = 3
 Pushed = tuple[Probe, list[Vector]]  # a probe, and J·u of every output along it
@@ -220,6 +221,7 @@ def _pull(seen: Observations, k: int) -> Pullback:
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
+    settle(*drawn)
     gradients = [_gradients(seen, {k: one}) for one in drawn]
     # What round-off makes of the gradient shows in how it changes a few units in the last place away.
     flat = seen.baseline.flat

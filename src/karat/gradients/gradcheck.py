@@ -48,6 +48,7 @@ from karat.gradients.report import (
 )
 from karat.gradients.session import Focus, GradChecked, notify, requested_replay
 from karat.report.words import count, few
+from karat.tensors.block_array import recycled
 
 _MODES: tuple[Mode, ...] = ("reverse", "forward")
 _LEVELS: tuple[Level, ...] = ("quick", "default", "deep")
@@ -152,7 +153,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     check = _Check(problem, plan, focus, every=outputs is None)
     if "reverse" not in modes:
         check.notes.append("reverse mode was checked as well: it always is")
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings(), np.errstate(all="ignore"), recycled():
         # Warnings at steps that karat chose are not the caller's concern.
         warnings.simplefilter("ignore")
         check.first_order(reference)

@@ -18,9 +18,10 @@ from karat.gradients import roundoff, slopes
 from karat.gradients.draws import PROBES, CheckPlan, Purpose, directions, random_weights
 from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Property
-from karat.gradients.roundoff import element_scales, natural_sizes, power_of_two
+from karat.gradients.roundoff import natural_sizes, power_of_two, scales_of
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
 from karat.report.words import count
+from karat.tensors.block_array import settle
 
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
@@ -88,7 +89,7 @@ def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
 
     The first is the distance that counts as one.
     """
-    scales = [element_scales(one) for one in at.flat.point]
+    scales = [scales_of(at.flat, n) for n in range(len(at.flat.point))]
     unit = min(float(np.median(one[one > 0])) for one in scales if np.any(one > 0))
     return unit, _slopes(at, lambda distance: at.source.shifted(distance * unit))
 
@@ -107,8 +108,9 @@ def probe_input(
     `whole` looks at the whole Jacobian where it is small; elements that are `held` are not moved.
     """
     point = at.flat.point[index]
-    scales = element_scales(point) if held is None else np.where(held, 0.0, element_scales(point))
+    scales = scales_of(at.flat, index) if held is None else np.where(held, 0.0, scales_of(at.flat, index))
     drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole, dense=dense)]
+    settle(*drawn)
     if not any(one.any() for one in drawn):
         return []
     first = slopes_along(at, index, drawn[0])
@@ -152,10 +154,9 @@ def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
         known = np.isfinite(one.error) & np.isfinite(one.value)
         sizes = np.maximum(sizes, np.where(known & (np.abs(one.value) > one.error), np.abs(one.value), 0.0))
         doubt = np.maximum(doubt, np.where(known, one.error, 0.0))
-    there = sizes[sizes > 0]
-    if not there.size or there.max() <= 2.0**12 * there.min():
+    if sizes.max(initial=0.0) <= 2.0**12 * np.where(sizes > 0, sizes, np.inf).min(initial=np.inf):
         return np.ones_like(base)
-    common = float(np.median(there))
+    common = float(np.median(sizes[sizes > 0]))
     # An element whose slope is hardly known must not be made to count more than the others.
     scales = power_of_two(np.maximum(np.where(sizes > 0, sizes, common), 1e9 * doubt))
     clipped: Vector = np.clip(scales, 2.0**-960, 2.0**960)
@@ -185,7 +186,7 @@ class Observations:
 
     def lost(self, output: int) -> str:
         """Why an output does not allow a verdict: it is not finite; empty for others."""
-        lost = np.count_nonzero(~np.isfinite(self.baseline.base[output]))
+        lost = int(np.count_nonzero(~np.isfinite(self.baseline.base[output])))
         return f"the forward itself is infinite or NaN in {count(lost, 'place')}" if lost else ""
 
     def elements(self, pair: tuple[int, int]) -> dict[str, int]:
@@ -242,6 +243,7 @@ def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = 
             unknown |= unresolved(slopes, base, at.precision) & ~excused
         seen.masks.append(unknown | kink)
         seen.kinks.append(kink & ~unknown)
+        settle(seen.masks[-1], seen.kinks[-1])
     if any(one.any() for one in seen.kinks):
         return replace(seen, shift=slopes_of_common_shift(at))
     return seen
@@ -258,7 +260,7 @@ def doubts(seen: Observations) -> list[Mask]:
     for index, probes in enumerate(seen.probes):
         if not probes:
             continue
-        scales, rng = element_scales(at.flat.point[index]), seen.plan.draw(Purpose.DOUBTS, index)
+        scales, rng = scales_of(at.flat, index), seen.plan.draw(Purpose.DOUBTS, index)
         drawn = [scales * random_weights(scales.size, rng, scales) for _ in range(_LOOKS + 1)]
         looks = [(one.slopes, slopes_along(other, index, one.direction)) for one in probes[:_LOOKS]]
         for k in range(len(found)):

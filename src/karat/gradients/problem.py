@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.findings import UsageError
+from karat.tensors.block_array import BlockArray, wrapped
 from karat.tensors.device_array import on_device, random_signs
 
 Array = NDArray[Any]
@@ -102,6 +103,7 @@ class FlatProblem:
         self.point = [vector(one) for one in problem.point] if at is None else list(at)
         self.known: list[Vector] | None = None  # the outputs at the point, once they are
         self.line: list[Any] = []  # what they do along a short line (`roundoff`), until it is asked for
+        self.scales: dict[int, Vector] = {}  # how far to step (`roundoff`), by input
 
     def forward(self, at: Sequence[Vector]) -> list[Vector]:
         """The outputs at a point; NaN where the function refuses it or gives other shapes there."""
@@ -132,8 +134,8 @@ class FlatProblem:
     def moved_complex(self, index: int, step: Vector) -> list[NDArray[np.complex128]]:
         """The outputs at an imaginary step; raises whatever the function raises."""
         at: list[Array] = self._shaped(self.point)
-        at[index] = at[index] + 1j * step.reshape(self.inputs[index].shape)
-        return [one.reshape(-1) for one in self.problem.forward_complex(at)]
+        at[index] = (self.point[index] + 1j * step).reshape(self.inputs[index].shape)
+        return [wrapped(one.reshape(-1)) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
         given = [None if one is None else shaped(one, slot) for one, slot in zip(cotangents, self.outputs, strict=True)]
@@ -171,13 +173,15 @@ def vector(array: Array) -> Vector:
     """A tensor's real numbers, complex ones as pairs."""
     whole = array.reshape(-1) if on_device(array) else np.ascontiguousarray(array).reshape(-1)
     if np.iscomplexobj(whole):
-        return whole.astype(np.complex128, copy=False).view(np.float64)
-    return whole.astype(np.float64, copy=False)
+        whole = whole.astype(np.complex128, copy=False).view(np.float64)
+    found: Vector = wrapped(whole.astype(np.float64, copy=False))
+    return found
 
 
 def shaped(one: Vector, slot: TensorSlot, *, copy: bool = True) -> Array:
     """A vector in its slot's shape, as an array of its own."""
-    whole = one if on_device(one) else np.array(one, dtype=np.float64, copy=copy or None)
+    large = on_device(one) or isinstance(one, BlockArray)
+    whole = one if large else np.array(one, dtype=np.float64, copy=copy or None)
     return (whole.view(np.complex128) if slot.complex else whole).reshape(slot.shape)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from karat.gradients.problem import Array, FlatProblem, Vector, vector
-from karat.tensors.device_array import on_device, random_signs
+from karat.tensors.block_array import in_blocks, settle
+from karat.tensors.device_array import random_signs
 from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0)
 # Elements this much smaller than the typical one are of another scale on purpose; between, they are just near zero.
 OTHER_SCALE = 2.0**-24
 _ENOUGH = 2**14
-_BLOCK = 2**15
 
 
 def power_of_two(values: Vector) -> Vector:
@@ -104,20 +104,6 @@ def median(values: Vector) -> float:
     return float(ordered[half] if values.size % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
-def in_blocks(work: Callable[..., tuple[Vector, ...]], *vectors: Vector) -> tuple[Vector, ...]:
-    """What a function of elements makes of long vectors: a block at a time, so that what lies between is soon used again."""
-    size = vectors[0].size
-    if size < 2 * _BLOCK or on_device(vectors[0]):
-        return work(*vectors)
-    found: tuple[Vector, ...] = ()
-    for start in range(0, size, _BLOCK):
-        made = work(*(one[start : start + _BLOCK] for one in vectors))
-        found = found or tuple(np.empty(size, one.dtype) for one in made)
-        for whole, part in zip(found, made, strict=True):
-            whole[start : start + _BLOCK] = part
-    return found
-
-
 def typical_size(values: Vector) -> float:
     """The median size of the elements that are not zero; 1 if there are none."""
     for part in (sample(values), values):
@@ -130,13 +116,9 @@ def typical_size(values: Vector) -> float:
 def natural_sizes(values: Vector) -> Vector:
     """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
     common = typical_size(values)
-
-    def natural(part: Vector) -> tuple[Vector]:
-        sizes = np.abs(part)
-        own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
-        return (np.where(own, sizes, common / 4),)
-
-    return in_blocks(natural, values)[0]
+    sizes = np.abs(values)
+    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
+    return np.where(own, sizes, common / 4)
 
 
 def element_scales(point: Vector) -> Vector:
@@ -146,6 +128,14 @@ def element_scales(point: Vector) -> Vector:
     """
     scales = power_of_two(natural_sizes(point))
     return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)
+
+
+def scales_of(flat: FlatProblem, index: int) -> Vector:
+    """The scales of an input's elements, found once."""
+    if index not in flat.scales:
+        flat.scales[index] = element_scales(flat.point[index])
+        settle(flat.scales[index])
+    return flat.scales[index]
 
 
 # How noisy a forward is shows in what its values do that no smooth function does: one that adds large numbers and takes
@@ -166,18 +156,21 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
     far, source.line = source.line or _fourth_differences(source, _STEPS[0]), []
     rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
-    if any((one > _CLEAR * at).any() for one, at in zip(rough, places, strict=True)):
+    # A few out of very many, which cross zero, are worth no more runs.
+    if any(np.count_nonzero(one > _CLEAR * at) > one.size / 4096 for one, at in zip(rough, places, strict=True)):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
         for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
-            known = np.isfinite(less) & np.isfinite(way)
-            if known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5):
+            known, moved = np.isfinite(less) & np.isfinite(way), way > _CLEAR * less
+            if np.count_nonzero(known & moved) > 0.5 * np.count_nonzero(known):
                 rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
-    return [
+    found = [
         np.maximum(np.maximum(least, _ROOM * seen), _grain(values))
         + float(gap.max(initial=0.0, where=np.isfinite(gap)))
         for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
+    settle(*found)
+    return found
 
 
 def _grain(values: Vector) -> Vector:
@@ -186,24 +179,29 @@ def _grain(values: Vector) -> Vector:
     What cancellation leaves of two large numbers (x - tanh x) moves in steps of their last place, and between two steps
     it looks perfectly smooth. Halves, quarters and whole numbers are what they are on purpose.
     """
-    bits = values.view(np.int64)
-    coarse = ((bits & 0xFFFFF) == 0) & (values != 0) & np.isfinite(values)
-    found = np.zeros_like(values)
-    if coarse.any():
-        mantissas, exponents = np.frexp(values[coarse])
-        whole = np.ldexp(mantissas, 53).astype(np.int64)
-        last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
-        found[coarse] = np.where(last < 2.0**-8, last / 2, 0.0)
-        # What such a function rounds to nothing (a distribution in its tail) was rounded by as much.
-        found[values == 0] = np.min(found[found > 0], initial=np.inf) if found.any() else 0.0
-    return found
+
+    def grain(values: Vector) -> tuple[Vector, float]:
+        found = np.zeros_like(values)
+        coarse = ((values.view(np.int64) & 0xFFFFF) == 0) & (values != 0) & np.isfinite(values)
+        if coarse.any():
+            mantissas, exponents = np.frexp(values[coarse])
+            whole = np.ldexp(mantissas, 53).astype(np.int64)
+            last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
+            found[coarse] = np.where(last < 2.0**-8, last / 2, 0.0)
+        return found, found.min(initial=np.inf, where=found > 0)
+
+    found, each = in_blocks(grain, values)
+    # What such a function rounds to nothing (a distribution in its tail) was rounded by as much.
+    least = float(np.min(each))
+    return np.where(values == 0, least, found) if np.isfinite(least) else found
 
 
 def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector, Vector]]:
     """Per output, fourth differences along a short line, which smooth functions have none of; the way it went, and its end."""
     rng = np.random.default_rng(4)
     # Long mantissas: steps that fit a grid would hide that the function has one.
-    line = [rng.uniform(0.5, 1.0, one.size) * element_scales(one) for one in source.point]
+    line = [rng.uniform(0.5, 1.0, one.size) * scales_of(source, n) for n, one in enumerate(source.point)]
+    settle(*line)
     runs = [
         source.forward([one + h * u for one, u in zip(source.point, line, strict=True)])
         for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
@@ -229,13 +227,12 @@ def _is_straight(line: Sequence[tuple[Vector, Vector, Vector]], base: Sequence[V
 
 def _typical_roughness(rough: Vector, base: Vector) -> Vector:
     """What is typical, absolutely or as a share, whichever is less: one element may be rough for a reason of its own."""
-    sizes = np.abs(base)
-    known = np.isfinite(rough) & np.isfinite(sizes) & (sizes > 0)
+    sizes, seen, size = np.abs(base), sample(rough), np.abs(sample(base))
+    known = np.isfinite(seen) & np.isfinite(size) & (size > 0)
     if not known.any():
         return np.zeros_like(sizes)
-    seen, size = sample(rough[places(known)]), sample(sizes[places(known)])
-    common = median(seen)
-    share = np.minimum(median(seen / size) * sizes, common)
+    common = median(seen[known])
+    share = np.minimum(median(seen[known] / size[known]) * sizes, common)
     # An element that is small by cancellation is rough by more than its share.
     return np.maximum(share, np.minimum(np.where(np.isfinite(rough), rough, 0.0), common))
 
@@ -318,7 +315,7 @@ def _mostly_differ(base: list[Array], step: _Step) -> bool:
 
 def _is_narrow(output: Array) -> bool:
     """Whether no number needs more than float32's mantissa, and most need nearly all of it: that is no coincidence."""
-    flat = output.reshape(-1)
+    flat = sample(output.reshape(-1))
     parts = np.concatenate([flat.real, flat.imag]) if np.iscomplexobj(flat) else flat
     parts = parts[np.isfinite(parts) & (np.abs(parts) > 1e-30) & (np.abs(parts) < 1e30)]
     if not parts.size or (parts.astype(np.float32) != parts).any():

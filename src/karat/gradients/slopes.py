@@ -23,6 +23,8 @@ from karat.gradients import roundoff
 from karat.gradients.draws import random_weights
 from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.roundoff import element_scales, natural_sizes, sample
+from karat.tensors.block_array import in_blocks, settle
+from karat.tensors.device_array import LARGE
 
 Mask = NDArray[np.bool_]
 Line = Callable[[float], list[Vector]]  # the outputs at a distance along a direction
@@ -122,7 +124,9 @@ def slopes_from_values(
     if base.size > sample(base).size:
         # What is typical of all of them is found before any is judged.
         slopes(*map(sample, values))
-    return Slopes(*roundoff.in_blocks(slopes, *values))
+    # Values are of no more use, and make room.
+    found = Slopes(*in_blocks(slopes, *values, into=values[2:]))
+    return found if base.size < LARGE or found.kinked.any() else replace(found, jump=np.zeros_like(base))
 
 
 def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
@@ -196,7 +200,8 @@ def _wants_finer(one: Slopes, base: Vector, *, deep: bool) -> bool:
 
 def _pooled(spread: Vector) -> float:
     """What elements typically disagree by: one element may agree with itself by chance."""
-    known = sample(spread[np.isfinite(spread)])
+    known = sample(spread)
+    known = known[np.isfinite(known)]
     return roundoff.median(known) if known.size >= 4 else 0.0
 
 
@@ -292,6 +297,7 @@ def complex_slopes(
         sizes = np.where(value == 0, 0.0, natural_sizes(value))
         floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
         error = np.where(np.isfinite(floor), floor, np.inf)
+        settle(value)
         made.append(Slopes(value, error, np.zeros_like(value), floor))
     return made
 
@@ -312,7 +318,9 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
         # One element may change little by chance; what they change by typically goes for all.
         typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
         change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
-        made.append(replace(one, value=np.where(stays, one.value, 0.0), error=one.error + 8 * change))
+        value, error = np.where(stays, one.value, 0.0), one.error + 8 * change
+        settle(value, error)
+        made.append(replace(one, value=value, error=error))
     return made
 
 
@@ -326,18 +334,17 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
         near = np.abs(one.value - two.value) <= 8 * (two.error + np.minimum(one.error, slight))
         if not (near | ~known).all() or (known.size and not known.any()):
             return None
+        settle(known)
         found.append(known)
     return found
 
 
 def merged(exact: Slopes, differences: Slopes, known: Mask) -> Slopes:
     """Complex steps where they were confirmed; elsewhere differences, which alone can see kinks."""
-    return Slopes(
-        np.where(known, exact.value, differences.value),
-        np.where(known, exact.error, differences.error),
-        differences.jump,
-        np.where(known, exact.floor, differences.floor),
-    )
+    sides = ((exact.value, differences.value), (exact.error, differences.error), (exact.floor, differences.floor))
+    value, error, floor = (np.where(known, *each) for each in sides)
+    settle(value, error, floor)
+    return Slopes(value, error, differences.jump, floor)
 
 
 def where_known(exact: Slopes, known: Mask) -> Slopes:

@@ -7,10 +7,10 @@ counterpart below is done by numpy on the host: slower, never wrong. What comes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -51,11 +51,33 @@ def random_signs(count: int, rng: np.random.Generator, like: Any = None) -> Any:
 def random_bytes(count: int, rng: np.random.Generator, like: Any) -> Any:
     """Drawn on the host, the same on every machine: the quickest that numpy draws, and little to send."""
     drawn = rng.integers(0, 256, count, dtype=np.uint8)
-    return DeviceArray(like.beside(drawn)) if isinstance(like, DeviceArray) else drawn
+    return type(like)(like.beside(drawn)) if hasattr(like, "beside") else drawn
 
 
-class DeviceArray(NDArrayOperatorsMixin):
+class LargeArray(NDArrayOperatorsMixin):
+    """What answers numpy's protocols for its functions, by those of its own; the rest is done by numpy with whole arrays."""
+
+    __slots__ = ()
+    functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = self.functions[func](*args, **kwargs) if func in self.functions else NotImplemented
+        if found is not NotImplemented:
+            return found
+        return func(*map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        function: Any = getattr(np, name, None)
+        if function in self.functions:  # sum, any, argmax, …
+            return lambda *args, **more: function(self, *args, **more)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+
+class DeviceArray(LargeArray):
     __slots__ = ("tensor",)
+    functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -68,7 +90,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         out = more.pop("out", (None,))[0]
         work = _ufunc(ufunc.__name__) if method == "__call__" and not more else None
         if work is None:
-            found = getattr(ufunc, method)(*map(_on_host, inputs), **{key: _on_host(one) for key, one in more.items()})
+            found = getattr(ufunc, method)(*map(on_host, inputs), **{key: on_host(one) for key, one in more.items()})
         else:
             given = [self._given(one) for one in inputs]
             if any(isinstance(one, float) for one in given) or ufunc.__name__ in _TO_FLOATS:
@@ -78,7 +100,7 @@ class DeviceArray(NDArrayOperatorsMixin):
             found = tuple(map(DeviceArray, made)) if isinstance(made, tuple) else DeviceArray(made)
         if out is None:
             return found
-        out[...] = _on_host(found) if isinstance(out, np.ndarray) else found
+        out[...] = on_host(found) if isinstance(out, np.ndarray) else found
         return out
 
     def _given(self, value: Any) -> Any:
@@ -93,22 +115,6 @@ class DeviceArray(NDArrayOperatorsMixin):
         # Of what is not writable torch warns, though it only reads.
         whole = array if array.flags.writeable and all(step >= 0 for step in array.strides) else array.copy()
         return _torch().from_numpy(whole).to(self.tensor.device)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        found = _FUNCTIONS[func](*args, **kwargs) if func in _FUNCTIONS else NotImplemented
-        return (
-            found
-            if found is not NotImplemented
-            else func(*map(_on_host, args), **{key: _on_host(one) for key, one in kwargs.items()})
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        function: Any = getattr(np, name, None)
-        if function in _FUNCTIONS:  # sum, any, argmax, …
-            return lambda *args, **more: function(self, *args, **more)
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,10 +188,10 @@ def _tensor(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _on_host(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_on_host, value)) if type(value) in {list, tuple} else value
-    return np.asarray(value) if isinstance(value, DeviceArray) else value
+def on_host(value: Any) -> Any:
+    if type(value) in {list, tuple}:
+        return type(value)(map(on_host, value))
+    return np.asarray(value) if isinstance(value, LargeArray) else value
 
 
 def _widened(value: Any) -> Any:
@@ -243,7 +249,7 @@ def _same(one: Any, other: Any, equal_nan: bool = False) -> Any:  # noqa: FBT001
 
 
 _REDUCED = ("sum", "mean", "any", "all", "max", "min", "argmax", "argmin", "median", "count_nonzero")
-_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+DeviceArray.functions |= {
     **{getattr(np, name): _reduced(name) for name in _REDUCED},
     np.where: lambda *args: _where(*args) if len(args) == 3 else NotImplemented,
     np.zeros_like: partial(_filled, "zeros_like"),

@@ -90,6 +90,10 @@ class Adapter(Protocol):
     def to_numpy(self, value: Any) -> Array:
         """Its numbers, widened exactly to float64 or complex128, in memory of their own."""
 
+    def glance(self, value: Any) -> Array:
+        """The same, to be used before the function runs again: maybe in the tensor's own memory."""
+        return self.to_numpy(value)
+
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         """A new tensor with these numbers, where `like` lies; Unsupported if there is no such dtype."""
 

@@ -16,6 +16,7 @@ from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearis
 from karat.gradients.problem import Array, Unsupported, error_line
 from karat.tensors import device_array
 from karat.tensors.arrays import is_torch
+from karat.tensors.block_array import fresh, room
 
 # Forward mode has one level in a process, and random numbers one state, whatever threads there are.
 _ONE_AT_A_TIME = RLock()
@@ -70,16 +71,26 @@ class TorchAdapter(Adapter):
         if device_array.stays(value):
             large = value.detach().to(wide, copy=True, memory_format=torch.contiguous_format)
             return cast("Array", device_array.DeviceArray(large))
-        dense = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
-        array: Array = dense.numpy(force=True)
+        dense, size = value.detach(), value.numel()
+        if size < device_array.LARGE:
+            array: Array = dense.to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format).numpy(
+                force=True
+            )
+            return array
+        array = room(size, np.complex128 if value.is_complex() else np.float64).reshape(tuple(value.shape))
+        torch.from_numpy(array).copy_(dense)
         return array
+
+    def glance(self, value: Any) -> Array:
+        here = value.numel() >= device_array.LARGE and value.is_cpu and value.dtype is _torch().complex128
+        return cast("Array", value.detach().resolve_conj().numpy()) if here else self.to_numpy(value)
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         if device_array.on_device(array):
             there: Any = array
             return there.tensor.to(device=None if like is None else like.device, dtype=_dtype(dtype), copy=True)
         # Through memory of its own, in C order: torch takes no negative strides.
-        made = _torch().from_numpy(np.array(array, order="C"))
+        made = _torch().from_numpy(fresh(array))
         return made.to(made.device if like is None else like.device, _dtype(dtype))
 
     def cast(self, value: Any, dtype: str) -> Any:
