@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from conftest import missing
+from factories.commands import karat_here
 from factories.ends import ends
 from factories.package_indexes import PackageIndex
 
@@ -90,6 +92,7 @@ def test_the_release_of_the_package_that_is_to_blame(shop: Shop) -> None:
     shop.commit("Second", "v2", model="f = abs\n")
     shop.locks("1.0", "2.0")
     found = shop.split("--", "python", "check.py")
+    jsonschema.validate(found, json.loads(karat_here("schema", "karat.hunt/1", cwd=shop.folder).out))
     assert found["split"]["verdicts"] == {"crash": "environment"}
     cells = {(one["code"], one["environment"]): one["failed"] > 0 for one in found["split"]["cells"]}
     assert cells == {("old", "old"): False, ("old", "new"): True, ("new", "old"): False, ("new", "new"): True}

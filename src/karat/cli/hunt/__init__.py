@@ -10,6 +10,7 @@ import click
 
 from karat.cli.group import LazyGroup
 from karat.cli.output import quiet_option
+from karat.findings import UsageError
 
 COMMANDS = {
     "run": "Hunt for every regression, dip and crash on a timeline.",
@@ -35,7 +36,14 @@ Examples:
 """
 
 
-_HOMES = {"split": "given:split", "from-issue": "given:from_issue", "try": "show:try_point"}
+_HOMES = {
+    "split": "run:split",
+    "from-issue": "run:from_issue",
+    "resume": "journal:resume",
+    "status": "journal:status",
+    "report": "journal:report",
+    "try": "show:try_point",
+}
 
 
 @click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, homes=_HOMES, otherwise="run", epilog=_EXAMPLES)
@@ -62,14 +70,20 @@ class ProbeCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
 
 
-def probe_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def probe_options(*, needed: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What `-- CMD` is judged by; handed on as `asked`, which is None without a command."""
+    return lambda function: _probe_options(function, needed)
 
+
+def _probe_options(function: Callable[..., Any], needed: bool) -> Callable[..., Any]:  # noqa: FBT001 - ours alone
     @functools.wraps(function)
     def command(command_words: tuple[str, ...], **given: Any) -> int:
         from karat.hunts.given import Asked
 
         options = {name: given.pop(name) for name in Asked.__struct_fields__ if name != "command"}
+        if needed and not command_words:
+            said = "expected the command to run at each point after --, found none"
+            raise UsageError(said, next_command="karat hunt --help")
         return int(function(asked=Asked(command=command_words, **options) if command_words else None, **given))
 
     wrapped: Callable[..., Any] = command
