@@ -140,6 +140,7 @@ class Driver:
             names=[point.id for point in points],
             levels=levels or None,
             thrifty=self._hunt.settings.search.thrifty,
+            weights=[point.weight for point in points],
         )
         indices = {point.id: index for index, point in enumerate(points)}
         seen: dict[int, Observed] = {}

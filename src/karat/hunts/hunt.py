@@ -182,6 +182,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
             missing=missing,
             names=[point.id for point in points],
             thrifty=settings.search.thrifty,
+            weights=[point.weight for point in points],
         )
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
         environment, steps = records.environment_values(settings), []

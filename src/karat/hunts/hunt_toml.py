@@ -285,6 +285,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_dip: int | None = None
     max_time: str | float | None = None
     max_cost: float | None = None
+    priors: bool | None = None
     engine: str | None = None
     jobs: int | None = None
     metrics: tuple[str, ...] = ()
@@ -298,7 +299,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
     """The settings as the options want them; they must fit together as those of hunt.toml must."""
-    keys = ("strategy", "confidence", "max_runs", "max_time", "max_cost", "min_dip")
+    keys = ("strategy", "confidence", "max_runs", "max_time", "max_cost", "min_dip", "priors")
     wanted = {key: getattr(said, key) for key in keys}
     search = _with(settings.search, **wanted, grid=0 if said.min_dip else None)
     engine = _with(settings.engine, kind=said.engine, slots=said.jobs)

@@ -29,6 +29,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What it is made of: repository → commit id, `image` → reference, package → version, `value` → text."""
     missing: str = ""  # Why it is not available; empty: it is.
+    weight: float = 1.0
+    """How likely a change came with it, compared with others: by the files and dependencies that it touches, and how many."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

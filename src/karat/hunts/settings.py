@@ -226,6 +226,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     bad: str = ""  # Bisect: the known points.
     confirmations: int = 2  # How often the culprit and its parent are run again at the end, at least.
     attribution: bool = True
+    priors: bool = True  # Whether what commits touch says where to look first; nothing is excluded by it.
 
     @property
     def thrifty(self) -> bool:

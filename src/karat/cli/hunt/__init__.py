@@ -105,6 +105,7 @@ def _probe_options(function: Callable[..., Any], needed: bool) -> Callable[..., 
 def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--strategy, --min-dip, --confidence, budgets, --engine and --jobs, of those who run a hunt."""
     for option in (
+        click.option("--priors/--no-priors", default=None, help="Whether what commits touch says where to look first."),
         click.option("--max-cost", type=float, metavar="X", help="Stop at this cost, by the prices of [cost]."),
         click.option("--max-time", metavar="T", help="Stop after this time at work: '90 s', '20 min', '8 h'."),
         click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after this many runs."),

@@ -111,6 +111,15 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
     return (each.sum(axis=0) / total, float(rest[0].sum()) / total, float(rest[1].sum()) / total, share)
 
 
+def weighed(belief: Belief, weights: Sequence[float]) -> Belief:
+    """The belief where places are not equally likely beforehand."""
+    if not weights:
+        return belief
+    place = belief.place * np.array(weights[belief.first + 1 : belief.first + 1 + len(belief.place)])
+    total = float(place.sum()) + belief.all_old + belief.all_new
+    return belief._replace(place=place / total, all_old=belief.all_old / total, all_new=belief.all_new / total)
+
+
 class Bisect:
     """Known good and bad; `good` may be the newer one: then the change is a repair."""
 
@@ -134,7 +143,7 @@ class MetricSearch:
     """One metric, at one moment."""
 
     def __init__(self, of: Bisect, metric: Metric, read: Readings, in_flight: Runs) -> None:
-        self.settings, self.count = of.settings, of.count
+        self.settings, self.count, self.weights = of.settings, of.count, of.effort.weights
         self.first, self.last, self.old = of.first, of.last, of.old
         self.metric, self.in_flight = metric, in_flight
         self.dead, self.again = sorted(read.dead), read.again
@@ -162,7 +171,7 @@ class MetricSearch:
             return MetricPlan(self.metric.name, (*ends, *retries), left=len(ends) + 4, note=note)
         low, high, noise = min(inside), max(inside), None
         if self.binary:
-            belief = binary_belief(inside, self.old)
+            belief = weighed(binary_belief(inside, self.old), self.weights)
             nothing = belief.all_old + belief.all_new
         else:
             # For the spread, which every run tells something about.
@@ -173,6 +182,7 @@ class MetricSearch:
                 level_belief(inside, max(levels.spread, 1e-12), levels.builds),
                 levels.noise(self.metric.name),
             )
+            belief = weighed(belief, self.weights)
             # Whether the levels of both ends differ, from the runs of the ends alone.
             spread = levels.spread if levels.sure else None
             apart = inference.differ(self.values[low], self.values[high], smallest=self.smallest, spread=spread)

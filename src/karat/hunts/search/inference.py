@@ -81,10 +81,12 @@ class ChangeMap(NamedTuple):
         return Noise(metric=metric, run=run, build=self.builds, worker=self.worker, time=self.time)
 
 
-def level_map(values: Values, count: int, *, smallest: float, under: Circumstances | None = None) -> ChangeMap:
+def level_map(
+    values: Values, count: int, *, smallest: float, under: Circumstances | None = None, weights: Sequence[float] = ()
+) -> ChangeMap:
     """The changes of a metric that has levels; `under`: when and where each number was measured."""
     positions = tuple(sorted(values))
-    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25))
+    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25), weights)
     flat = to_scale([value for position in positions for value in values[position]])
     owner = np.repeat(np.arange(len(positions)), [len(values[position]) for position in positions])
     met = [each for position in positions for each in (under or {}).get(position, ())]
@@ -121,9 +123,10 @@ def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
     }
 
 
-def _hazards(positions: Sequence[int], each: float) -> Array:
-    """Of a change between each two positions, where `each` is that from one point to the next."""
-    return np.asarray(1.0 - np.power(1.0 - each, np.diff(np.array(positions, dtype=np.float64))))
+def _hazards(positions: Sequence[int], each: float, weights: Sequence[float]) -> Array:
+    """Of a change between each two positions, where `each` is that of a point of weight 1; no weights: all have that."""
+    passed = np.cumsum(weights)[list(positions)] if weights else np.array(positions, dtype=np.float64)
+    return np.asarray(1.0 - np.power(1.0 - each, np.diff(passed)))
 
 
 def solve(
@@ -345,17 +348,17 @@ def rate_pairs() -> tuple[Array, Array, Array]:
     return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
 
 
-def flake_map(values: Values, count: int, *, hazard: float | None = None) -> ChangeMap:
+def flake_map(values: Values, count: int, *, hazard: float | None = None, weights: Sequence[float] = ()) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
     positions = tuple(sorted(values))
     bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
     good = np.array([len(values[at]) for at in positions], dtype=np.float64) - bad
-    fails, passes, weights = rate_pairs()
-    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard)
+    fails, passes, believed = rate_pairs()
+    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard, weights)
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
     chance, worse, evidence = _two_states(emission, hazards)
-    share = weights * np.exp(evidence - evidence.max())
+    share = believed * np.exp(evidence - evidence.max())
     share /= share.sum()
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -180,6 +180,7 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     dead: Sequence[int]
     pending: Runs
     confidence: float
+    weights: Sequence[float] = ()
 
 
 def split_requests(state: SearchState, room: int) -> list[RunRequest]:
@@ -215,7 +216,7 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
             ]
             if not inside:
                 continue
-        places = midpoints(low, high, state.dead, state.pending)
+        places = midpoints(low, high, state.dead, state.pending, state.weights)
         for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
             # One in flight is what this stretch waits for; what lies beyond it is a guess.
             ahead = doubtful is not None or k or any(low < at < high for at in state.pending)
@@ -252,19 +253,27 @@ def _doubtful(state: SearchState, i: int) -> int | None:
     return min(open_, key=lambda o: (state.runs[o[1]], -o[0]))[1] if open_ else None
 
 
-def midpoints(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -> Iterator[int]:
-    """The middle of the longest piece, again and again; pieces end where something is in flight."""
+def midpoints(
+    low: int, high: int, dead: Sequence[int], pending: Collection[int], weights: Sequence[float] = ()
+) -> Iterator[int]:
+    """The middle of the longest piece, or of the heaviest, again and again; pieces end where something is in flight."""
     cuts = [low, *sorted(at for at in pending if low < at < high), high]
-    pieces = [(a - b, a, b) for a, b in pairwise(cuts)]
+    passed = list(accumulate(weights))
+
+    def piece(a: int, b: int) -> tuple[float, int, int]:
+        return (passed[a] - passed[b] if passed else a - b), a, b
+
+    pieces = [piece(a, b) for a, b in pairwise(cuts)]
     heapq.heapify(pieces)
     while pieces:
         _, a, b = heapq.heappop(pieces)
-        found = nearest_runnable((a + b) // 2, a + 1, b - 1, dead)
+        middle = bisect_right(passed, (passed[a] + passed[b]) / 2, a, b) - 1 if passed else (a + b) // 2
+        found = nearest_runnable(max(middle, a + 1), a + 1, b - 1, dead)
         if found is None:
             continue
         yield found
-        heapq.heappush(pieces, (a - found, a, found))
-        heapq.heappush(pieces, (found - b, found, b))
+        heapq.heappush(pieces, piece(a, found))
+        heapq.heappush(pieces, piece(found, b))
 
 
 def expected_left(state: SearchState) -> int:

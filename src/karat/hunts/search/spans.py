@@ -42,6 +42,7 @@ class Effort(NamedTuple):
     settings: SearchSettings
     points: int  # How many.
     thrifty: bool = False  # Whether every run counts, and none is a guess.
+    weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
 
     def left(self, plans: Sequence[MetricPlan], done: int, *, waiting: int) -> int:
         """Runs that may start, after so many, while so many metrics are waited for.

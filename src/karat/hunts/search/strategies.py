@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from statistics import fmean
 
 from msgspec import structs
 
@@ -79,18 +82,16 @@ class Adaptive:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
             values, count, sure = read.values, self._count, self._settings.confidence
-            known = (
-                flake_map(values, count)
-                if metric.binary
-                else level_map(values, count, smallest=smallest, under=read.under)
-            )
+            weights = self._effort.weights
+            levels = partial(level_map, values, count, under=read.under, weights=weights)
+            known = flake_map(values, count, weights=weights) if metric.binary else levels(smallest=smallest)
             runs = {at: len(numbers) for at, numbers in values.items()}
             if smallest and known.spread > smallest:
                 # What is smaller than the noise of one run is pinned to no two neighbours by ten runs of each.
-                known = level_map(values, count, smallest=known.spread, under=read.under)
+                known = levels(smallest=known.spread)
                 off = f"about {100 * known.spread:.2g}% (one standard deviation)"
                 note = f"{metric.name}: runs of one level differ by {off}: smaller changes were not looked for"
-            state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure)
+            state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
             requests += split_requests(state, 1 + 2 * room)
             spans = spans_of(metric, state.map, read.values, dead, sure)
             if not metric.binary and not self._zoom:
@@ -196,27 +197,41 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     names: Sequence[str] = (),
     levels: Mapping[str, tuple[float, float]] | None = None,
     thrifty: bool = False,
+    weights: Sequence[float] = (),
 ) -> Strategy:
     """The strategy of [search] for `count` points.
 
     `missing`: points that are not there. `names`: of all points, for bisect's good and bad. `levels`: what a coarser stage
     knows, metric → (before, after); the search is then for that one change. `thrifty`: no run is a guess.
+    `weights`: of all points, how likely a change came with each.
     """
     gone = frozenset(missing)
     there = [at for at in range(count) if at not in gone]
     if settings.strategy == "sweep" and levels is None and there:
         return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
+    effort = Effort(settings, len(there), thrifty, _shares(weights, there) if settings.priors else ())
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        inner = Adaptive(Effort(structs.replace(settings, grid=1), len(there), thrifty), metrics)
+        inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics)
     elif settings.strategy == "bisect":
         good = _index_of(settings.good, names, there, 0, "good")
         bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
-        inner = Bisect(Effort(settings, len(there), thrifty), metrics, good=good, bad=bad)
+        inner = Bisect(effort, metrics, good=good, bad=bad)
     else:
-        inner = Adaptive(Effort(settings, len(there), thrifty), metrics, zoom=levels is not None)
+        inner = Adaptive(effort, metrics, zoom=levels is not None)
     return PresentPoints(inner, there, count)
+
+
+def _shares(weights: Sequence[float], there: Sequence[int]) -> tuple[float, ...]:
+    """Weights of the points that are there, each with those of the missing ones before it; 1 on average, 0.2 at least."""
+    if len(set(weights[1:])) < 2 or not there:
+        return ()
+    sums = [0.0, *accumulate(weights)]
+    own = [sums[b + 1] - sums[a + 1] for a, b in pairwise([-1, *there])]
+    mean = fmean(own)
+    floored = [max(weight / mean, 0.2) for weight in own]
+    return tuple(weight / fmean(floored) for weight in floored)
 
 
 def _index_of(name: str, names: Sequence[str], there: Sequence[int], default: int, key: str) -> int:

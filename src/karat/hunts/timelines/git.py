@@ -159,13 +159,15 @@ def _commit_points(
     first = min(latest, moves[0][1].time) if moves else latest
     commits = dict(start)
     found = [repositories.point(commits, label(commits), first)]
-    titles = {n: repositories.mirrors[n].titles([start[n], *(c.id for c in line)]) for n, line in lines.items()}
+    about = {n: repositories.mirrors[n].about([start[n], *(c.id for c in line)]) for n, line in lines.items()}
+    nothing = ("", 1.0)
     if len(start) == 1:
-        found = [msgspec.structs.replace(found[0], title=titles[n].get(c, "")) for n, c in start.items()]
+        found = [msgspec.structs.replace(found[0], title=about[n].get(c, nothing)[0]) for n, c in start.items()]
     for name, commit in moves:
         commits = {**commits, name: commit.id}
         made = repositories.point(commits, label({name: commit.id}), commit.time)
-        found.append(msgspec.structs.replace(made, title=titles[name].get(commit.id, "")))
+        title, weight = about[name].get(commit.id, nothing)
+        found.append(msgspec.structs.replace(made, title=title, weight=weight))
     return found
 
 

@@ -16,6 +16,7 @@ and forward from there; each step then removes a commit, or adds one.
 from __future__ import annotations
 
 import heapq
+import math
 import re
 import shutil
 from bisect import bisect_right
@@ -148,6 +149,24 @@ def commit_link(url: str, commit: str, template: str = "", *, since: str = "") -
     return f"https://{host}/{quote(path)}{way.format(old=since, new=commit)}" if way and path else ""
 
 
+# What seldom makes anything slower or wrong, and what brings in the work of others.
+_QUIET = re.compile(
+    r"(^|/)(docs?|tests?|\.github|examples?)/|\.(md|rst|txt)$|(^|/)(test_|LICENSE|CHANGELOG)|_test\.\w+$"
+)
+_DEPENDENCIES = re.compile(
+    r"(^|/)(third_party/|requirements[^/]*$|WORKSPACE|(pyproject|Cargo)\.toml$|setup\.(py|cfg)$|\.gitmodules$)"
+    r"|\.(lock|bzl|bazel)$|(^|/)(go\.(mod|sum)|package(-lock)?\.json|CMakeLists\.txt)$"
+)
+
+
+def likelihood(files: Sequence[str]) -> float:
+    """How likely a commit that touches these files is to have changed anything, compared with others; never nothing."""
+    code = [file for file in files if _DEPENDENCIES.search(file) or not _QUIET.search(file)]
+    if not code:
+        return 0.25
+    return min((1 + math.log2(1 + len(code))) / 2, 2) * (2 if any(map(_DEPENDENCIES.search, code)) else 1)
+
+
 # A password, or what forges take for one in a user's place or behind the path.
 _SECRET = re.compile(
     r"[a-z+]+://(?:[^/@]*:[^/@]+@|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+@|[^/@]{30,}@"
@@ -228,12 +247,16 @@ class Mirror:
         out = git.local(self.path, "rev-list", *flags, *words, "--")
         return parse_commits(out.decode().splitlines())
 
-    def titles(self, commits: Iterable[str]) -> dict[str, str]:
-        """Commit → the first line of its message."""
-        words = ("log", "--no-walk=unsorted", "--format=%H %s", "--stdin")
-        out = git.local(self.path, *words, given="".join(f"{commit}\n" for commit in commits).encode())
-        lines = (line.partition(" ") for line in out.decode("utf-8", "replace").split("\n"))
-        return {commit: printable(title) for commit, _, title in lines if commit}
+    def about(self, commits: Iterable[str]) -> dict[str, tuple[str, float]]:
+        """Commit → the first line of its message, and how likely it is to have changed anything."""
+        words = ("log", "--no-walk=unsorted", "--name-only", "--diff-merges=first-parent", "--format=%x00%H %s")
+        out = git.local(self.path, *words, "--stdin", given="".join(f"{commit}\n" for commit in commits).encode())
+        found = {}
+        for text in out.decode("utf-8", "replace").split("\0")[1:]:
+            first, *files = filter(None, text.split("\n"))
+            commit, _, title = first.partition(" ")
+            found[commit] = printable(title), likelihood(files)
+        return found
 
     def parents(self, commit: str) -> list[str]:
         """First parent first; none of a root commit."""

@@ -284,7 +284,15 @@ class Packages(Timeline):
         self._releases = {release.version: release for release in found}
         self._pages: Mapping[str, str] | None = None
         self.points = [
-            Point(id=r.version, label=r.version, when=r.uploaded, parts={settings.name: r.version}, missing=r.missing)
+            Point(
+                id=r.version,
+                label=r.version,
+                when=r.uploaded,
+                parts={settings.name: r.version},
+                missing=r.missing,
+                # More comes with 1.5.0 than with 1.5.1.
+                weight=0.5 if re.match(r"\d+\.\d+\.0*[1-9]", r.version) else 1.0,
+            )
             for r in found
         ]
 
