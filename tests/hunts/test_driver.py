@@ -101,16 +101,6 @@ def test_the_very_same_thing_is_measured_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_different_points_with_the_same_files_are_flagged(tmp_path: Path) -> None:
-    file = values_hunt(tmp_path, stepped(4, (2, 90.0)))
-    (tmp_path / "built.so").write_bytes(b"never rebuilt")
-    text = file.read_text(encoding="utf-8").replace("timeout =", f'hash_files = ["{tmp_path}/*.so"]\ntimeout =')
-    file.write_text(text, encoding="utf-8")
-    report = hunted(file, strategy="sweep")
-    assert [p.flags for p in report.stages[0].points] == [(), *((f"same built files as v00{n}",) for n in range(3))]
-
-
-@pytest.mark.slow
 def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     levels = stepped(20, (5, 95.0), (13, 85.0))
     whole = hunted(values_hunt(tmp_path / "whole", levels))

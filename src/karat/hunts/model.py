@@ -184,7 +184,7 @@ class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: tuple[Attempt, ...] = ()
     log: str = ""  # The end of the last log, of a point that did not succeed.
     flags: tuple[str, ...] = ()
-    """`same built files as 2023-08-24`, `shared with …`, `flaky: 1 of 4 failed`."""
+    """`shared with …`, `flaky: 1 of 4 failed`."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,13 +26,8 @@ _PRINT = (
 )
 
 # What runs a command and writes how many instructions it and its children executed into OUT.
-COUNTERS = {
-    "perf": ("perf", "stat", "-x", ",", "-e", "instructions:u", "-o", "OUT", "--"),
-    "cachegrind": (
-        *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--trace-children=yes"),
-        *("--cachegrind-out-file=/dev/null", "--log-file=OUT.%p", "--"),
-    ),
-}
+_CACHEGRIND = "--tool=cachegrind --cache-sim=no --trace-children=yes --cachegrind-out-file=/dev/null --log-file=OUT.%p"
+COUNTERS = {"perf": "perf stat -x , -e instructions:u -o OUT --", "cachegrind": f"valgrind {_CACHEGRIND} --"}
 
 
 def print_versions(*names: str) -> tuple[str, ...]:
@@ -94,8 +89,8 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
         folder = run_folder(probe, number)  # which the runner makes
         mine = {**env, "KARAT_OUT": f"@OUT@/{folder}"} if folder else env
         out = f"{mine['KARAT_OUT']}/{COUNTS}"
-        counter = next((COUNTERS[m.instructions] for m in probe.metrics if m.instructions), ())
-        words = (*(word.replace("OUT", out) for word in counter), *argv)
+        counter = next((COUNTERS[m.instructions] for m in probe.metrics if m.instructions), "")
+        words = (*(word.replace("OUT", out) for word in counter.split()), *argv)
         yield made(role="measure", name=f"run {number + 1}", argv=words, env=mine, may_fail=may_fail)
 
 

@@ -95,7 +95,6 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
     attempts: dict[str, list[Attempt]] = {}
     for known in journal.attempts(row.key):
         attempts.setdefault(known.attempt.point, []).append(known.attempt)
-    marks = flags([(point, attempts.get(point.id, ())) for point in points])
     own = [one for those in attempts.values() for one in those if not one.shared_with]
     reports = []
     for point in points:
@@ -112,7 +111,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
                 values=observed_in(tried).values,
                 attempts=tuple(tried),
                 log=log.decode("utf-8", "backslashreplace"),
-                flags=marks.get(point.id, ()),
+                flags=flags(tried),
             )
         )
     found, pairs = journal.changes(row.key), dips(decision.spans, len(points))

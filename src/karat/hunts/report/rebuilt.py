@@ -37,12 +37,7 @@ def never_rebuilt(attempts: Iterable[Attempt]) -> dict[str, int]:
     return found
 
 
-def differently_named(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether two identities are of things that should be different."""
-    return _others(old) != _others(new)
-
-
-def _others(identity: Mapping[str, str], but: str = "") -> tuple[str, ...]:
-    """What was to be under test: commits, image, packages, value."""
+def _others(identity: Mapping[str, str], but: str) -> tuple[str, ...]:
+    """What else was to be under test: commits, image, packages, value."""
     told = ("commit.", "image", "package.", "value")
     return tuple(f"{n}={v}" for n, v in sorted(identity.items()) if n != but and n.startswith(told))

@@ -22,12 +22,12 @@ from karat.hunts.model import (
     StageReport,
     Suspect,
 )
-from karat.hunts.report.rebuilt import differently_named
 from karat.report.words import count, few
 
 _MARKS = {Outcome.OK: "·", Outcome.CRASH: "✗", Outcome.HANG: "∞", Outcome.BROKEN: "□", Outcome.MISSING: " "}
 UNTRIED = "˙"
 FAILURES = ("crash", "hang")
+SHARED = "shared with"  # How the flag of a point begins whose results are another's.
 
 
 def value(number: float | None) -> str:
@@ -394,24 +394,11 @@ def not_looked_at(stages: Sequence[StageReport]) -> Iterator[str]:
             yield f"Not done at {stage.title}: {', '.join(parts)}."
 
 
-def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
-    """Point → what is odd about its attempts: shared, flaky, the same build. Points come in the order of their timeline."""
-    found: dict[str, tuple[str, ...]] = {}
-    before: tuple[Point, Attempt] | None = None
-    for point, attempts in tried:
-        sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
-        said = [f"shared with {name}: the same thing was under test" for name in sources]
-        # What could not be tried is no evidence either way.
-        outcomes = [a.outcome for a in attempts if a.outcome in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
-        failed = sum(outcome is not Outcome.OK for outcome in outcomes)
-        if 0 < failed < len(outcomes):
-            said.append(f"flaky: {failed} of {len(outcomes)} failed")
-        newest = next((a for a in reversed(attempts) if a.identity), None)
-        if newest is not None:
-            old, new = before[1].identity if before else {}, newest.identity
-            if before and not sources and old.get(FILES, "") == new.get(FILES) and differently_named(old, new):
-                said.append(f"same built files as {before[0].label}")
-            before = point, newest
-        if said:
-            found[point.id] = tuple(said)
-    return found
+def flags(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """What is odd about the attempts at a point: shared, flaky."""
+    sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
+    # What could not be tried is no evidence either way.
+    outcomes = [a.outcome for a in attempts if a.outcome in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
+    failed = sum(outcome is not Outcome.OK for outcome in outcomes)
+    flakes = [f"flaky: {failed} of {len(outcomes)} failed"] if 0 < failed < len(outcomes) else []
+    return (*(f"{SHARED} {name}: the same thing was under test" for name in sources), *flakes)

@@ -93,7 +93,12 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
         yield (f"  {outcome:<12}", style), (f"{say.listed(points, _POINTS)}: {signature}", "")
     for reason, points in say.lacking(stage).items():
         yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
-    odd = [f"{one.point.label}: {flag}" for one in stage.points for flag in one.flags]
+    odd = [
+        f"{one.point.label}: {flag}" for one in stage.points for flag in one.flags if not flag.startswith(say.SHARED)
+    ]
+    shared = sum(flag.startswith(say.SHARED) for one in stage.points for flag in one.flags)
+    if shared:
+        yield ((f"  {count(shared, 'point')} had the same under test as others, and share their runs", "dim"),)
     for note in (*odd, say.flaky(stage), *stage.notes):
         if note:
             yield ((f"  {note}", "yellow"),)
@@ -260,18 +265,14 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
 
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
-    every: dict[str, list[Attempt]] = {}
-    for row in journal.attempts(stage):
-        every.setdefault(row.attempt.point, []).append(row.attempt)
-    said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
     attempts = []
     for row in journal.attempts(stage, point.id):
         which = stage, point.id, row.attempt.number
         log = journal.log(*which).decode("utf-8", "backslashreplace") if logs else None
         shown = ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=journal.commands(*which), log=log)
         attempts.append(shown)
-    marks, path = said.get(point.id, ()), str(journal.path)
-    return ShownPoint(stage=stage, point=point, flags=marks, attempts=tuple(attempts), journal=path)
+    marks = flags([one.attempt for one in attempts])
+    return ShownPoint(stage=stage, point=point, flags=marks, attempts=tuple(attempts), journal=str(journal.path))
 
 
 def point_lines(what: ShownPoint) -> Iterator[Line]:
