@@ -99,6 +99,7 @@ soak: frameworks
 # The hunt of docs/hunt-packages.md, over what the real package index has.
 soak-index: $(STAMP)
 	$(BIN)/python benchmarks/hunt_packages.py
+	$(BIN)/python benchmarks/hunt_split.py
 
 # Documented regressions of released packages, found from the outside (docs/hunts-history.md); `make hunts HUNTS=scipy_nnls` for one.
 hunts: $(STAMP)
