@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "lgamma": lambda torch, x: torch.lgamma(x.abs() + 0.5),
     "ndtr": lambda torch, x: torch.special.ndtr(4 * x),
     "sinc": lambda torch, x: torch.sinc(x),
+    "floor": lambda torch, x: torch.floor(x),
     "sign": lambda torch, x: torch.sign(x + 0.25),
     "inverse": lambda torch, x: torch.linalg.inv(x[:16].view(4, 4) + 5 * torch.eye(4, dtype=x.dtype)),
 }

@@ -26,6 +26,52 @@ def test_right_functions_do_not_fail_at_zeros_ties_and_mixed_scales(name: str) -
     _never_fails(name, range(1))
 
 
+@pytest.mark.parametrize("seed", [1, 8, 10, 11])
+def test_what_cancels_inside_of_a_complex_step_is_no_slope(seed: int) -> None:
+    """x - tanh x: of 1 - (1 - x²) at 3e-8 four bits are left, by complex steps as by torch's own backward."""
+    torch = framework("torch")
+    inputs = (torch.tensor([2.0, 3e-8], dtype=torch.float64),)
+    report = karat.gradcheck(torch.nn.functional.tanhshrink, inputs, seed=seed, properties=(), modes=("reverse",))
+    assert report.verdict is not GradVerdict.FAIL, report.reason
+
+
+def test_what_round_off_does_to_a_gradient_next_to_zero_is_inaccurate_and_not_wrong() -> None:
+    """At 4e-9 torch's derivative of sinc is 1e-8 off: as much as sinc(x) / x is rounded."""
+    torch = framework("torch")
+    inputs = (torch.tensor(points(9)["mixed"]),)
+    report = karat.gradcheck(torch.sinc, inputs, seed=9, properties=(), modes=("reverse",))
+    assert report.verdict is not GradVerdict.FAIL, report.reason
+
+
+def test_what_is_missing_from_a_tiny_gradient_is_no_fault_of_its_derivative() -> None:
+    """Attention of 1 to the last digit: a term of 1e-16 is lost in torch's gradient, and not in its derivative."""
+    torch = framework("torch")
+    keys = torch.tensor([[1.0, 2.0], [-3.0, 1.0], [2.0, -5.0]], dtype=torch.float64)
+    queries = torch.tensor([[9.0, 8.0], [0.1, 0.4]], dtype=torch.float64)
+
+    def attention(q: Any) -> Any:
+        return torch.softmax(q @ keys.T, 1) @ torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
+
+    report = karat.gradcheck(attention, (queries,), order=2, properties=(), modes=("reverse",))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert max(one.unjudged for one in report.comparisons) == 2
+
+
+def test_complex_steps_that_contradict_themselves_leave_no_element_unjudged() -> None:
+    """The gradient of hfft is the real part of something: no analytic function of the cotangent."""
+    torch = framework("torch")
+    inputs = (torch.linspace(-1.0, 2.0, 31, dtype=torch.float64),)
+    report = karat.gradcheck(torch.fft.hfft, inputs, order=2, properties=(), modes=("reverse",))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert not any(one.unjudged for one in report.comparisons)
+
+
+@pytest.mark.parametrize("point", [[1e8 + 0.3], [12345678.3], [0.3, 12345678.3], [123456789.3, 3.2], [1234567.3]])
+def test_whole_numbers_are_stairs_and_no_low_precision(point: list[float]) -> None:
+    report = karat.gradcheck(np.floor, (np.array(point),), backward=lambda _i, _o, c: 0 * c[0], properties=())
+    assert report.verdict is not GradVerdict.FAIL, report.reason
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_right_functions_do_not_fail_there_with_any_seed(name: str) -> None:

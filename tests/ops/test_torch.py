@@ -86,3 +86,17 @@ def test_five_operators() -> None:
         assert by_name["scatter_reduce[prod]"].cells["forward"] == "FAIL"
         (fault,) = by_name["scatter_reduce[prod]"].faults
         assert fault.shown.startswith("wrong: 0.0 by the framework")
+
+
+def test_modes_that_contradict_each_other_are_the_fault_of_the_wrong_one() -> None:
+    """torch writes through indices that repeat: its reverse mode is wrong there, forward mode is not."""
+    setup = WorkerSetup(catalogue="torch", samples=3)
+    found = judged(audit(setup, select=("nn.functional.max_unpool1d",), jobs=1), today=date(2026, 11, 16))
+    (one,) = found.operators
+    assert (one.cells["reverse"], one.cells["forward"]) == ("known", "PASS")
+    assert {fault.column for fault in one.faults} == {"reverse"}
+
+
+def test_a_sparse_layout_that_has_no_second_derivative_is_no_fault() -> None:
+    found = audit(WorkerSetup(catalogue="torch", samples=1), select=("sparse.sampled_addmm",), jobs=1)
+    assert found.operators[0].cells["orders"] == "not supported"

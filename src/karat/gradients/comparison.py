@@ -135,16 +135,22 @@ def judge(measured: Sequence[Measurement], *, rtol: float | None = None) -> Agre
     return Agreement(tuple(measured), scale, weight, widest)
 
 
-def slackened(measured: Sequence[Measurement], seen: Observations) -> list[Measurement]:
-    """The measurements with room for what is inaccurate, and not wrong."""
+def slackened(measured: Sequence[Measurement], seen: Observations, index: int) -> list[Measurement]:
+    """The measurements of one input with room for what is inaccurate, and not wrong."""
     flat, scale = judge(measured).zero, judge(measured).scale
     # Where the function does not move at all there is no derivative to be a share of; the cotangent has to do.
     sizes = [one.expected.largest * norm(one.expected.direction) if flat else one.expected.size for one in measured]
-    return [
-        # What a probe of tiny elements sees is no better known than a small share of the largest (sinc next to 0).
-        replace(one, tolerance=max(one.tolerance, seen.slack * max(size, 0.02 * scale)))
-        for one, size in zip(measured, sizes, strict=True)
-    ]
+    # What a probe of tiny elements sees is no better known than a small share of the largest.
+    rooms = [seen.slack * max(size, 0.02 * scale) for size in sizes]
+    point = np.abs(seen.baseline.flat.point[index])
+    found = []
+    for one, room in zip(measured, rooms, strict=True):
+        # Next to 0 many derivatives are formed as f(x) / x, and are as far off as that is rounded (sinc).
+        near = (np.abs(one.expected.direction) > point) & (point > 0)
+        lost = norm(one.expected.direction[near] / point[near]) * one.expected.weight
+        least = roundoff.DEVIATIONS * roundoff.unit("float64") * lost
+        found.append(replace(one, tolerance=max(one.tolerance, room, min(least, _NEXT_TO_ZERO * room))))
+    return found
 
 
 def smallest_error(judged: Agreement, typical: float) -> float:
@@ -160,6 +166,7 @@ def smallest_error(judged: Agreement, typical: float) -> float:
     return min(dense) / (0.5 * typical)
 
 
+_NEXT_TO_ZERO = 16.0  # how much more room there is at most, where round-off explains it
 LEAST_ERROR = 0.01  # one per cent: the least error that a check has to notice
 
 Group = tuple[Vector, Sequence[Measurement]]  # a gradient for one cotangent, and its measurements
@@ -252,9 +259,9 @@ class PairVerdict:
         # What is out of every wider tolerance, too, is judged by the one that was derived.
         if judged.failed and wide and not (widened := judge(measured, rtol=rtol)).failed:
             judged, used = widened, rtol
-        elif judged.failed and not (looser := judge(slackened(measured, self.seen))).failed:
+        elif judged.failed and not (looser := judge(slackened(measured, self.seen, self.pair[0]))).failed:
             off, slack = judged.worst.deviation / (judged.scale or 1.0), True
-            judged, groups = looser, [(g, slackened(some, self.seen)) for g, some in groups]
+            judged, groups = looser, [(g, slackened(some, self.seen, self.pair[0])) for g, some in groups]
         verdict, reason = self._verdict(judged, widened=used is not None)
         if slack and verdict.holds:
             verdict, reason = GradVerdict.INACCURATE, f"off by {off:.1g} of its size: {INACCURATE}"

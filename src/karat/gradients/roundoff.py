@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -156,41 +157,54 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
     far, source.line = source.line or _fourth_differences(source, _STEPS[0]), []
     rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
+    below = np.inf if precision == "float64" else 2.0**24
+    stairs = [_whole(below, at, end) & (way >= 1) for (_, way, end), at in zip(far, base, strict=True)]
     # A few out of very many, which cross zero, are worth no more runs.
-    if any(np.count_nonzero(one > _CLEAR * at) > one.size / 4096 for one, at in zip(rough, places, strict=True)):
+    unclear = any(np.count_nonzero(one > _CLEAR * at) > one.size / 4096 for one, at in zip(rough, places, strict=True))
+    if unclear or any(np.any(one) for one in stairs):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
         for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
             known, moved = np.isfinite(less) & np.isfinite(way), way > _CLEAR * less
             if np.count_nonzero(known & moved) > 0.5 * np.count_nonzero(known):
                 rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
+            # Whole numbers that stay where they are: from afar stairs have a slope (floor at 1e8), and yet there is none.
+            places[k] = np.where(stairs[k] & (way == 0), np.inf, places[k])
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     found = [
-        np.maximum(np.maximum(least, _ROOM * seen), _grain(values))
-        + float(gap.max(initial=0.0, where=np.isfinite(gap)))
+        np.maximum(np.maximum(least, _ROOM * seen), grain(values)) + float(gap.max(initial=0.0, where=np.isfinite(gap)))
         for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
     settle(*found)
     return found
 
 
-def _grain(values: Vector) -> Vector:
+def _whole(below: float, *values: Array) -> Any:
+    """Where values are whole numbers on purpose: below a bound, or not those that float32 has there, which has no others."""
+    first = sample(values[0].reshape(-1)).real
+    if not np.any(first == np.rint(first)):
+        return np.False_
+    narrow = reduce(operator.and_, (one.real.astype(np.float32) == one for one in values))
+    return reduce(operator.and_, (one == np.rint(one.real) for one in values), (np.abs(values[0]) < below) | ~narrow)
+
+
+def grain(values: Vector, designed: float = 2.0**-8) -> Vector:
     """Half of the last bit that each value uses, where it leaves the last twenty unused; else 0.
 
     What cancellation leaves of two large numbers (x - tanh x) moves in steps of their last place, and between two steps
-    it looks perfectly smooth. Halves, quarters and whole numbers are what they are on purpose.
+    it looks perfectly smooth. Steps from `designed` on (halves, quarters, whole numbers) are there on purpose.
     """
 
-    def grain(values: Vector) -> tuple[Vector, float]:
+    def part(values: Vector) -> tuple[Vector, float]:
         found = np.zeros_like(values)
         coarse = ((values.view(np.int64) & 0xFFFFF) == 0) & (values != 0) & np.isfinite(values)
         if coarse.any():
             mantissas, exponents = np.frexp(values[coarse])
             whole = np.ldexp(mantissas, 53).astype(np.int64)
             last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
-            found[coarse] = np.where(last < 2.0**-8, last / 2, 0.0)
+            found[coarse] = np.where(last < designed, last / 2, 0.0)
         return found, found.min(initial=np.inf, where=found > 0)
 
-    found, each = in_blocks(grain, values)
+    found, each = in_blocks(part, values)
     # What such a function rounds to nothing (a distribution in its tail) was rounded by as much.
     least = float(np.min(each))
     return np.where(values == 0, least, found) if np.isfinite(least) else found
@@ -278,7 +292,7 @@ def effective_precision(problem: FrameworkProblem) -> str:
     # A few more runs: no change where one was predicted means that it was rounded away.
     try:
         tiny, small = _Step(problem, _TINY_STEP), _Step(problem, SMALL)
-        if any(_is_narrow(one) for one in tiny.ahead):
+        if any(all(map(_is_narrow, both)) for both in zip(tiny.ahead, small.ahead, strict=True)):
             return "float32"
         narrow = _rounded_away(base, tiny, small)
         if _mostly_differ(base, small) and not narrow:
@@ -321,7 +335,7 @@ def _is_narrow(output: Array) -> bool:
     if not parts.size or (parts.astype(np.float32) != parts).any():
         return False
     mantissas = np.frexp(parts)[0] * 2.0**16
-    return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)
+    return bool(np.mean((mantissas != np.rint(mantissas)) & ~_whole(2.0**23, parts)) > 0.5)
 
 
 def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
@@ -329,8 +343,9 @@ def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
         seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
         # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
         telling = np.isfinite(predicted) & (predicted > 256 * _EPS * np.abs(base))
-        whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
-        telling &= ~whole | (np.abs(base) > 1e6)
+        whole = _whole(2.0**23, base, far.ahead[k], far.back[k])
+        # Of one output all whole numbers are on purpose, if those are that could not be float32's.
+        telling &= ~(_whole(np.inf, base, far.ahead[k]) if (whole & (predicted > 0)).any() else whole)
         # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
         bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
         off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))

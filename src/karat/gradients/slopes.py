@@ -265,6 +265,7 @@ def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator
 
 
 STEP = 2.0**-66  # about 1e-20: its square is far below round-off
+_OTHER_STEP = STEP * 2.0**-16 * 0.5**0.5  # all of its digits are used: what cancels inside of the function shows
 
 
 def complex_slopes(
@@ -273,12 +274,13 @@ def complex_slopes(
     """The slopes of all outputs along a direction; None where the function cannot do that.
 
     `again` is a second look, from beside the point (so that the real parts are other outputs) and with a shorter step:
-    where a slope is 0, the square of the step is all that there is to see (x³ at 0), and it does not stay.
+    where a slope is 0, the square of the step is all that there is to see (x³ at 0), and it does not stay. It leaves no
+    digits unused, unless something cancelled (1 - (1 - x²)).
     """
     if precision != "float64" or any(slot.complex for slot in (*flat.inputs, *flat.outputs)):
         return None
     try:
-        step = STEP * 2.0**-16 if again else STEP
+        step = _OTHER_STEP if again else STEP
         found = flat.moved_complex(index, step * direction)
     except Exception:  # noqa: BLE001 - functions refuse complex numbers in many ways
         return None
@@ -296,7 +298,7 @@ def complex_slopes(
         # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
         sizes = np.where(value == 0, 0.0, natural_sizes(value))
         floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
-        error = np.where(np.isfinite(floor), floor, np.inf)
+        error = np.where(np.isfinite(floor), roundoff.grain(one.imag, np.inf) / step if again else floor, np.inf)
         settle(value)
         made.append(Slopes(value, error, np.zeros_like(value), floor))
     return made
@@ -318,7 +320,7 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
         # One element may change little by chance; what they change by typically goes for all.
         typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
         change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
-        value, error = np.where(stays, one.value, 0.0), one.error + 8 * change
+        value, error = np.where(stays, one.value, 0.0), one.error + two.error + 8 * change
         settle(value, error)
         made.append(replace(one, value=value, error=error))
     return made
@@ -332,7 +334,8 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
         slight = 1e-3 * natural_sizes(two.value)
         known = (two.error <= slight) & ~two.kinked
         near = np.abs(one.value - two.value) <= 8 * (two.error + np.minimum(one.error, slight))
-        if not (near | ~known).all() or (known.size and not known.any()):
+        # Those that contradict themselves, from step to step, are not of an analytic function.
+        if not ((near & (one.error <= slight)) | ~known).all() or (known.size and not known.any()):
             return None
         settle(known)
         found.append(known)

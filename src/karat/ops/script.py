@@ -116,12 +116,11 @@ def _pairs(sample: Sample) -> Mapping[Any, Any]:
 
 def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], number: int) -> str:
     x, arguments = moving
-    letters = {"reverse": "R", "forward": "F"}
-    modes = {"F": say.forward, "R": say.reverse if set(fault.modes) == {"reverse"} else say.composed}
-    if len(fault.modes) == 1:
-        # Paddle refuses to record the backward of an operator whose gradient has none.
-        modes["R"] = modes["R"].replace(", create_graph=True", "")
-    names = [f"{letter} = {modes[letter]}" for letter in sorted({letters[mode] for mode in fault.modes})]
+    inner = say.reverse if set(fault.modes) == {"reverse"} else say.composed
+    # Paddle refuses to record the backward of an operator whose gradient has none: the last one is not recorded.
+    modes = {"F": say.forward, "R": inner.replace(", create_graph=True", ""), "S": inner}
+    asked = ["F" if mode == "forward" else "S" if n else "R" for n, mode in enumerate(fault.modes)]
+    names = [f"{letter} = {modes[letter]}" for letter in sorted(set(asked))]
     if say.start == "import numpy as np":
         # A backward that a person wrote: it is asked for the gradient of the very input.
         names = [names[0].format(number=number), "V = tuple(inputs.values() if isinstance(inputs, dict) else inputs)"]
@@ -132,11 +131,11 @@ def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], 
         names += [f"P = lambda a: {say.turn}", f"G = lambda a: P({say.stack}([P(a), P(a)], -1)[..., 0])"]
     names.append("D = lambda f, h: lambda t: (8 * (f(t + h) - f(t - h)) - f(t + 2 * h) + f(t - 2 * h)) / (12 * h)")
     g = "lambda t: g(t, low=low)" if low else "g"
-    found = "".join(f"{letters[mode]}(" for mode in fault.modes) + g + ")" * len(fault.modes)
+    found = f"{'('.join(asked)}({g}{')' * len(asked)}"
     expected = "D(" * len(fault.modes) + "g" + ", h)" * len(fault.modes)
     # The sum has a cotangent that is one number, expanded; behind a transpose it has gaps.
     y = {"expanded-cotangent": "y", "non-contiguous-cotangent": "(P(y) * W(P(y)))"}.get(fault.law, "(y * W(y))")
-    sum_of = f"size({y}{say.real}).sum()"
+    sum_of = f"size({say.real.format(y=y)}).sum()"
     if fault.output is None:
         sum_of = f'sum({sum_of} for y in (y if isinstance(y, (list, tuple)) else [y]) if "int" not in str(y.dtype))'
     agree = "(max(abs(a - b), abs(b - c)), b) for a, b, c in zip(tried, tried[1:], tried[2:]) if a - b + c == a - b + c"

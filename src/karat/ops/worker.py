@@ -40,7 +40,8 @@ _FOLLOWS = "there is no verified double gradient"
 """Of a low precision whose double run is not PASS: that has a cell of its own."""
 _ABSENT = re.compile(
     r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support"
-    r"|only supports?|does not work for|is not registered|no double grad|cannot be used in train program",
+    r"|only supports?|does not work for|is not registered|no double grad|cannot be used in train program"
+    r"|expected sparse coordinate tensor layout",
     re.IGNORECASE,
 )
 
@@ -212,7 +213,7 @@ def _cells(report: GradReport) -> dict[str, Cell]:
     for law in report.properties:
         refused = law.verdict is GradVerdict.FAIL and _ABSENT.search(law.detail)
         if law.verdict is not GradVerdict.INCONCLUSIVE and not refused:
-            _worse(found, _law_column(law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
+            _worse(found, _law_column(report, law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
     return found
 
 
@@ -221,8 +222,12 @@ def _worse(found: dict[str, Cell], column: str, cell: Cell) -> None:
         found[column] = cell
 
 
-def _law_column(law: str) -> str:
-    return "layouts" if law in _LAYOUTS else "forward" if law == "forward-reverse" else "laws"
+def _law_column(report: GradReport, law: str) -> str:
+    if law == "forward-reverse":
+        # Which of the two modes is wrong, differences have said.
+        wrong = {_column(one) for one in report.comparisons if one.verdict is GradVerdict.FAIL}
+        return "reverse" if "reverse" in wrong and "forward" not in wrong else "forward"
+    return "layouts" if law in _LAYOUTS else "laws"
 
 
 def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
@@ -247,7 +252,7 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
     for law in report.properties:
         if law.verdict is GradVerdict.FAIL and not _ABSENT.search(law.detail):
             yield Fault(
-                column=_law_column(law.name),
+                column=_law_column(report, law.name),
                 sample=sample.description,
                 law=law.name,
                 modes=("forward",) if law.name == "forward-reverse" else ("reverse",),
