@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+import pytest
 from hypothesis import given, strategies as st
 
 from karat.changepoints.readers.columns import SourceTable, read_table
-from karat.changepoints.readers.read import add_missing_points, assemble, regular_step
+from karat.changepoints.readers.read import add_missing_points, assemble, learned_direction, regular_step
 from karat.changepoints.readers.sheets import BROKEN, MISSING, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Outcome, Series
 
@@ -122,3 +123,21 @@ def test_points_are_never_lost_and_order_is_kept(days: list[int]) -> None:
     assert [row for row in after if row.cells] == before
     moments = [row.at for row in after if isinstance(row.at, datetime)]
     assert moments == sorted(set(moments))
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "wanted"),
+    [
+        ("load_accepted", "tx/s", "higher"),
+        ("tokens_per_s", "", "higher"),
+        ("batch_p50", "ms", "lower"),
+        ("lm loss", "", "lower"),
+        ("trainAccuracy", "", "higher"),
+        ("MLUPS", "", "higher"),
+        ("wallTime", "", "lower"),
+        ("graph_breaks", "", None),
+        ("score error", "", None),
+    ],
+)
+def test_names_and_units_say_which_direction_is_better(metric: str, unit: str, wanted: str | None) -> None:
+    assert learned_direction(metric, unit) == wanted

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
@@ -139,6 +140,40 @@ def test_who_did_not_say_what_is_better_is_asked() -> None:
 def test_series_that_changed_together_are_named_together() -> None:
     said = report(made(*DOWN), made(*DOWN, metric="n"), made(*wobble(1, 24), metric="o"))
     assert "2 series changed between p12 and p13: m, n" in said.notes
+
+
+def test_what_is_too_little_to_be_told_alone_is_named_beside_a_change_at_the_same_place() -> None:
+    generator = np.random.default_rng(1)
+    clear, faint, still = (100 + generator.standard_normal(80) + np.repeat([0, size], 40) for size in (9.0, 1.1, 0.0))
+    series = (made(*clear, metric="clear"), made(*faint, metric="faint"), made(*still, metric="still"))
+    assert detect(series[1], DetectOptions(false_alarms=1e-4)).steps == ()
+    said = examine(SeriesCollection(series=series), DetectOptions(false_alarms=1e-4))
+    wanted = "1 series changed between p40 and p41: clear; faint moved there, too, by less than is told alone"
+    assert said.notes == (wanted,)
+
+
+def test_the_newest_point_is_judged_by_a_thousand_and_costs_no_more_each_night() -> None:
+    values = np.random.default_rng(2).standard_normal(3000)
+    values[:1500] += 50
+    values[-3:] -= 9
+    said = report(made(*values), online=True)
+    (entry,) = said.entries
+    assert entry.newest is not None
+    assert entry.newest.verdict == "change"
+    assert len(entry.series.observations) == 1000
+    assert "the newest point is judged by the 1,000 newest" in said.notes
+
+
+def test_trends_and_noise_have_lines_of_their_own() -> None:
+    generator = np.random.default_rng(3)
+    slow = report(made(*(100 + np.linspace(0, -8, 120) + generator.standard_normal(120))))
+    lines = ["".join(text for text, _ in line) for line in text_lines(slow)]
+    assert any(line.startswith("  trend       −") and " → " in line for line in lines)
+    assert [(f.kind, f.severity) for f in slow.findings] == [("trend", Severity.WARN)]
+    assert slow.rows()[0]["before"] == pytest.approx(100, abs=1.5)
+    assert "| trend | " in to_markdown(slow)
+    louder = report(made(*(100 + generator.standard_normal(200) * np.repeat([1.0, 6.0], 100))))
+    assert [(f.kind, f.severity) for f in louder.findings] == [("noise-changed", Severity.INFO)]
 
 
 def test_markdown_cannot_be_broken_by_names() -> None:

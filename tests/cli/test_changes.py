@@ -84,13 +84,17 @@ def test_a_shell_may_spell_out_the_glob_or_grep_them(nights: Path) -> None:
 
 
 def test_exit_codes_say_what_was_found(tmp_path: Path) -> None:
-    table(tmp_path, WORSE)
+    table(tmp_path, WORSE, "build,plain\n")
     assert changes(tmp_path, "s.csv").code == 0, "nobody said that lower is worse"
+    assert changes(tmp_path, "s.csv", "--fail-on", "level-shifted").code == 1
+    table(tmp_path, WORSE)
+    by_name = changes(tmp_path, "s.csv")
+    assert by_name.code == 1
+    assert "note: higher is taken to be better for `speed`, by name or unit; --better says otherwise" in by_name.out
     assert changes(tmp_path, "s.csv", "--better", "higher").code == 1
     assert changes(tmp_path, "s.csv", "--better", "speed=higher").code == 1
     assert changes(tmp_path, "s.csv", "--better", "lower").code == 0
     assert changes(tmp_path, "s.csv", "--better", "higher", "--fail-on", "none").code == 0
-    assert changes(tmp_path, "s.csv", "--fail-on", "level-shifted").code == 1
     assert changes(tmp_path, "s.csv", "--better", "higher", "--smallest", "30%").code == 0
     assert changes(tmp_path, "s.csv", "--better", "higher", "--since", "31").code == 0
     assert changes(tmp_path, "s.csv", "--better", "higher", "--until", "30").code == 0

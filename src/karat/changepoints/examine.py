@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import sqrt
+from statistics import fmean, variance
 from time import perf_counter
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from karat.changepoints.detector.detect import FEWEST, detect, newest
 from karat.changepoints.readers.read import SeriesCollection
@@ -26,11 +29,14 @@ from karat.changepoints.series import (
 )
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, warn
 from karat.report.result import Result
-from karat.report.words import count
+from karat.report.words import count, few
 from karat.system.command import Command
 from karat.system.git import is_commit_id
 
 _TOGETHER = 3
+_NEWEST = 1000  # points that the newest is judged by
+_AROUND = 100  # points on either side of a change that tell whether another metric moved there, too
+_MOVED = 4.0  # standard errors
 _KINDS = {
     ChangeKind.REGRESSION: ("level-regressed", Severity.FAIL),
     ChangeKind.IMPROVEMENT: ("level-improved", Severity.INFO),
@@ -208,10 +214,13 @@ def examine(
     """The report of all series; without a single value there is none."""
     started = perf_counter()
     _require_values(collected)
-    entries = tuple(
-        SeriesReport(series=one, analysis=detect(one, options), newest=newest(one, options) if online else None)
-        for one in collected.series
-    )
+    entries = []
+    for whole in collected.series:
+        # The newest point is judged by those before it, and not by the history of years: it costs the same every night.
+        one = structs.replace(whole, observations=whole.observations[-_NEWEST:]) if online else whole
+        analysis = detect(one, options)
+        verdict = newest(one, options, analysis=analysis) if online else None
+        entries.append(SeriesReport(series=one, analysis=analysis, newest=verdict))
     findings = [*collected.findings]
     for entry in entries:
         values, metric = entry.outcomes[Outcome.OK], entry.series.metric
@@ -232,8 +241,10 @@ def examine(
         more = " …" if len(undecided) > 3 else ""
         unknown = f"it is not known whether higher or lower is better for {names}{more}"
         notes.append(f"{unknown}; use --better so that regressions fail")
+    if online and any(len(one.observations) > _NEWEST for one in collected.series):
+        notes.append(f"the newest point is judged by the {_NEWEST:,} newest")
     return ChangesReport(
-        entries=entries,
+        entries=tuple(entries),
         findings=tuple(findings),
         notes=(*notes, *_together(entries)),
         options=options,
@@ -260,14 +271,40 @@ def _require_values(collected: SeriesCollection) -> None:
 
 
 def _together(entries: Sequence[SeriesReport]) -> Iterator[str]:
-    """Series that changed between the same two points, most likely for one reason."""
+    """Series that changed between the same two points, most likely for one reason; and those that moved there, too.
+
+    A place that one metric names is one place: what is too little to be found anywhere is enough to be seen there.
+    """
     places: dict[tuple[str, str, str], list[str]] = {}
     for entry in entries:
         label = [point.label for point in entry.series.observations]
         for step in entry.analysis.steps:
             place = (entry.series.source, label[step.last_good], label[step.first_bad])
             places.setdefault(place, []).append(entry.series.metric)
-    shared = sorted(((p, m) for p, m in places.items() if len(m) > 1), key=lambda item: -len(item[1]))
-    for (_, good, bad), metrics in shared[:_TOGETHER]:
+    found = []
+    for (source, good, bad), metrics in places.items():
+        others = [e for e in entries if e.series.source == source and e.series.metric not in metrics]
+        found.append((good, bad, metrics, [e.series.metric for e in others if _moved_at(e, bad)]))
+    shared = sorted((one for one in found if len(one[2] + one[3]) > 1), key=lambda one: -len(one[2] + one[3]))
+    for good, bad, metrics, moved in shared[:_TOGETHER]:
         names = ", ".join(metrics[:4]) + (" …" if len(metrics) > 4 else "")
-        yield f"{len(metrics):,} series changed between {good} and {bad}: {names}"
+        too = f"; {few(moved, 4)} moved there, too, by less than is told alone" if moved else ""
+        yield f"{len(metrics):,} series changed between {good} and {bad}: {names}{too}"
+
+
+def _moved_at(entry: SeriesReport, label: str) -> bool:
+    """Whether a series without a step there has other values after a point than before it."""
+    points = entry.series.observations
+    at = next((number for number, point in enumerate(points) if point.label == label), 0)
+    if not at or any(step.earliest <= at <= step.latest for step in entry.analysis.steps):
+        return False
+    starts = [0, *(step.first_bad for step in entry.analysis.steps), len(points)]
+    low, high = max(edge for edge in starts if edge <= at), min(edge for edge in starts if edge > at)
+    sides = [
+        [fmean(point.values) for point in side if point.values]
+        for side in (points[max(low, at - _AROUND) : at], points[at : min(high, at + _AROUND)])
+    ]
+    if min(map(len, sides)) < FEWEST:
+        return False
+    error = sqrt(sum(variance(side) / len(side) for side in sides))
+    return abs(fmean(sides[0]) - fmean(sides[1])) > _MOVED * error > 0

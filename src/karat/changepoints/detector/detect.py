@@ -24,6 +24,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from karat.changepoints.detector.noise import Floats, mean, robust_spread, sum_variance, two_modes
+from karat.changepoints.detector.seasons import find_season
 from karat.changepoints.detector.segments import LevelCut, Segmented, segment
 from karat.changepoints.series import (
     Analysis,
@@ -65,6 +66,9 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     # In units of the samples, because their squares may overflow.
     several = [(np.asarray(item), float(np.abs(item).max())) for item in samples if len(item) > 1]
     errors = [float((x / size).std(ddof=1) / np.sqrt(x.size) * size) if size > 0 else 0.0 for x, size in several]
+    season = find_season(values, [series.observations[index].when for index in known])
+    if season is not None:
+        values = values - season.offsets
     found = _segmented(values, options, float(np.median(errors)) if errors else 0.0)
     edges = [0, *(cut.at for cut in found.cuts), len(known)] if known else []
     level_of = partial(level, noise=found.noise, rho=found.rho, sure=1 - options.false_alarms)
@@ -94,6 +98,8 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
             )
         )
     outliers, noise = _noise(values, found)
+    if season is not None:
+        noise = f"{season.words}, {noise}".removesuffix(", ")
     notes: tuple[str, ...] = ()
     if len(known) < FEWEST:
         word = "observation has" if len(known) == 1 else "observations have"
@@ -111,7 +117,9 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
 
 def steps(values: npt.ArrayLike, options: DetectOptions = _DEFAULT) -> tuple[LevelCut, ...]:
     """Where plain finite values change their level: the fast way, without names and levels."""
-    return _segmented(np.asarray(values, dtype=np.float64), options, 0.0).cuts
+    array = np.asarray(values, dtype=np.float64)
+    season = find_season(array)
+    return _segmented(array if season is None else array - season.offsets, options, 0.0).cuts
 
 
 def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segmented:
@@ -327,8 +335,10 @@ def _runs(series: Series, wanted: Sequence[Outcome], bridge: Sequence[Outcome]) 
         yield run
 
 
-def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5) -> Newest:
-    """Whether the newest observations, of which up to `recent` count as new, are a change.
+def newest(
+    series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5, analysis: Analysis | None = None
+) -> Newest:
+    """Whether the newest observations, of which up to `recent` count as new, are a change; `analysis` is of the series.
 
     A change is one that the detector reports, and that began with the newest few. A newest point that is off, and that the
     detector cannot report yet, is `unsure`: one point never makes a level.
@@ -346,7 +356,7 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
     if last.outcome is not Outcome.OK or not last.values:
         why = "" if last.outcome is Outcome.OK else f": it is {last.outcome.value}"
         return Newest(verdict="unsure", p_value=None, step=None, message=f"{last.label} has no value{why}")
-    analysis = detect(series, options)
+    analysis = analysis or detect(series, options)
     if sum(level.count for level in analysis.levels) < FEWEST:
         return Newest(verdict="unsure", p_value=None, step=None, message="; ".join(analysis.notes))
     step = analysis.steps[-1] if analysis.steps else None

@@ -48,7 +48,7 @@ _STRETCH = 8  # values that tell of their noise
 _RATIO = 1.5  # between one noise and another
 _GENEROUS = 0.05
 _CALMEST = 1e-5  # part of the largest noise
-_NEAR = 3  # values beside a change of noise that may be of either
+_NEAR = 6  # values beside a change of noise that may be of either
 
 
 class LevelCut(NamedTuple):

@@ -7,6 +7,7 @@ lacks, and a weekday on which it never has a point is not missing.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from karat.changepoints.readers.log_files import read_names
 from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Better, Observation, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
+from karat.report.words import few
 from karat.system.command import Command
 from karat.system.foreign.limits import read_plain
 
@@ -38,6 +40,11 @@ _FORMS = (
 _LEAST = 5
 _SLACK = 0.05  # Of a step: a night that began an hour late, or when clocks were changed, is still that night's.
 _HOUR, _DAY = 3600.0, 86400.0
+
+
+_PER_SECOND = re.compile(r"(/|_per_|\bper )s(ec|econd)?s?\b")
+_HIGHER = "accuracy auc bandwidth bleu f1 flops fps gflops mfu mlups precision qps recall rps score speed speedup tflops throughput tps"
+_LOWER = "allocations duration elapsed error errors latency loss memory ms ns p50 p90 p95 p99 perplexity ppl rss seconds sec time us walltime"
 
 
 class SeriesCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,11 +226,23 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     rows = rows if sheet.ordered else add_missing_points(rows)
     first = _place(rows, options.since, "--since") if options.since else 0
     last = _place(rows, options.until, "--until", after=True) if options.until else len(rows)
+    known = {metric: direction(metric, options) or sheet.better.get(metric) for metric in sheet.metrics}
+    guesses = {
+        name: learned_direction(name, sheet.units.get(name, ""))
+        for name, said in known.items()
+        if not (said or sheet.ordered)
+    }
+    learned = {name: better for name, better in guesses.items() if better}
+    for better in ("higher", "lower"):
+        names = [name for name, guess in learned.items() if guess == better]
+        if names:
+            said = few([f"`{name}`" for name in names], 4)
+            notes.append(f"{better} is taken to be better for {said}, by name or unit; --better says otherwise")
     made = (
         Series(
             metric=metric,
             observations=tuple(_observation(row, metric) for row in rows[first:last]),
-            better=direction(metric, options) or sheet.better.get(metric),
+            better=known[metric] or learned.get(metric),
             unit=sheet.units.get(metric, ""),
             source=sheet.source,
         )
@@ -265,6 +284,15 @@ def direction(metric: str, options: ReadOptions) -> Better | None:
         return options.better[metric]
     fits = (better for glob, better in options.better.items() if glob and fnmatchcase(metric, glob))
     return next(fits, options.better.get(""))
+
+
+def learned_direction(metric: str, unit: str) -> Better | None:
+    """Which direction is better, by a unit or by the words of a name; None where they say nothing, or both."""
+    words = set(re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", f"{metric} {unit}").lower()))
+    if _PER_SECOND.search(f"{metric} {unit}".lower()):
+        return "higher"
+    higher, lower = (not words.isdisjoint(known.split()) for known in (_HIGHER, _LOWER))
+    return None if higher == lower else "higher" if higher else "lower"
 
 
 def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
