@@ -107,6 +107,15 @@ def test_a_spent_budget_of_runs_says_what_was_found_and_what_was_not_done(tmp_pa
 
 
 @pytest.mark.slow
+def test_a_sweep_that_a_budget_ends_says_what_it_saw(tmp_path: Path) -> None:
+    values_hunt(tmp_path, stepped(24, (7, 90.0), (20, 80.0)))
+    code, report = report_of(tmp_path, "run", "--strategy", "sweep", "--max-runs", "14")
+    assert (code, report["state"], report["runs"]) == (1, "stopped", 14)
+    assert [c["change"]["new"]["id"] for c in report["culprits"]] == ["v007"]
+    assert any("10 of 24 points not run" in note for note in report["notes"])
+
+
+@pytest.mark.slow
 def test_a_budget_of_time_ends_what_is_under_way_and_a_resume_has_what_is_left(tmp_path: Path) -> None:
     levels: dict[str, str | float] = {**stepped(6), "v005": "slow 30"}
     values_hunt(tmp_path, levels)

@@ -20,7 +20,7 @@ def test_status_says_how_far_a_hunt_is(tmp_path: Path) -> None:
     assert lines[0].startswith("hunt: stopped  8 runs, ")
     assert "values [0]  stopped: 8 of 12 points tried" in result.out
     assert "v007  89.99 MLUPS" in result.out
-    assert lines[-1] == "Not done at values: 4 of 12 points not run."
+    assert lines[-1] == "Not done at values: 4 of 12 points not run, 1 change not confirmed."
     assert lines[-3].endswith("karat hunt resume .karat/hunt/hunt.hunt --max-runs 16")
     document = json.loads(karat_here("hunt", "status", "hunt.toml", "--json", "-", cwd=tmp_path).out)
     schema = json.loads(karat_here("schema", "karat.hunt-status/1", cwd=tmp_path).out)

@@ -165,13 +165,6 @@ def test_parallel_runs_speculate_on_both_halves() -> None:
     assert min(more) < first < max(more)
 
 
-def test_the_budget_is_kept() -> None:
-    world = Simulated([0.0] * 100 + [1.0] * 100, flakes=0.1)
-    answer = world.hunt(bisect(200, max_runs=6), 4)
-    assert world.runs == 6
-    assert "stopped at 6 runs" in answer.notes[-1]
-
-
 @pytest.mark.parametrize("strategy", ["adaptive", "bisect", "sweep"])
 @pytest.mark.parametrize("states", [(0.0, 1.0), (1.0, 0.0)], ids=["breaks", "is mended"])
 def test_where_no_run_contradicts_another_nothing_is_called_flaky(

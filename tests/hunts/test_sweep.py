@@ -49,14 +49,16 @@ def test_a_flaky_test_is_swept_with_its_flakes_in_mind() -> None:
     assert answer.flake_rate is not None
 
 
-def test_a_budget_ends_it_and_says_so() -> None:
-    world = Simulated([100.0] * 50)
-    settings = SearchSettings(strategy="sweep", max_runs=20)
-    answer = world.hunt(open_strategy(settings, 50, [SPEED]), slots=3)
-    assert world.runs == 20
-    assert answer.notes == ("stopped at 20 runs (max_runs): 30 points were not run",)
+def test_where_no_more_may_be_run_it_says_what_is_known_so_far() -> None:
+    world = Simulated(stepped(50, (9, 0.9)))
+    strategy = open_strategy(SWEEP, 50, [SPEED])
+    for at in range(20):
+        world.run(at)
+    answer = strategy.decide(world.seen, {}, 0)
+    assert (pairs(answer), answer.asks) == ([(8, 9)], ())
     assert answer.missed is not None
-    assert answer.missed.runs_to_rule_out == 30
+    assert (answer.missed.runs_to_rule_out, answer.expected_left) == (30, 30)
+    assert not strategy.decide(world.seen, {20: 1}, 0).spans, "while something is under way, it is waited for"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CRASH, Outcome.HANG])

@@ -124,8 +124,8 @@ class Driver:
     def _search(self, stage: OpenStage, levels: Mapping[str, tuple[float, float]]) -> Decision:
         """Search the points of a stage until nothing is left to ask; `HuntStopped` where the budget ends it before."""
         points, measurer = stage.points, self._measurer
-        # The budget is the whole hunt's. In a window its own ends are the known points, not those of the first stage.
-        settings = structs.replace(self._hunt.settings.search, max_runs=0)
+        settings = self._hunt.settings.search
+        # In a window its own ends are the known points, not those of the first stage.
         if stage.window is not None:
             settings = structs.replace(settings, good="", bad="")
         breaks = stage.timeline.breaks
@@ -139,7 +139,7 @@ class Driver:
             missing=[index for index, point in enumerate(points) if point.missing],
             names=[point.id for point in points],
             levels=levels or None,
-            thrifty=self._hunt.settings.search.thrifty,
+            thrifty=settings.thrifty,
             weights=[point.weight for point in points],
         )
         indices = {point.id: index for index, point in enumerate(points)}

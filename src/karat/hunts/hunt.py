@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from msgspec import structs
 
 from karat.engines.job import open_engine
 from karat.findings import UsageError
@@ -176,7 +175,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         points = mark_skipped(timeline.points, settings.skip)
         missing = [index for index, point in enumerate(points) if point.missing]
         strategy = open_strategy(
-            structs.replace(settings.search, max_runs=0),
+            settings.search,
             len(points),
             search_metrics(settings),
             missing=missing,

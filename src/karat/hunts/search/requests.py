@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from karat.hunts.model import Ask, Runs, Seen
+from karat.hunts.model import Ask, Runs
 from karat.hunts.search.inference import ChangeMap
-from karat.hunts.search.observations import count_runs
 from karat.hunts.settings import SearchSettings
 
 MIDPOINT = "midpoint of {} and {}"
@@ -51,13 +50,6 @@ def choose(requests: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
             break
         chosen.setdefault((request.at, request.nth), Ask(index=request.at, why=request.why, ends=request.ends))
     return tuple(chosen.values())
-
-
-def allowance(limit: int, seen: Seen, in_flight: Runs, room: int) -> int:
-    """How many runs may start, with `limit` in all (0: no limit)."""
-    if not limit:
-        return max(room, 0)
-    return max(min(room, limit - count_runs(seen) - sum(in_flight.values())), 0)
 
 
 def most_runs(settings: SearchSettings, count: int) -> int:

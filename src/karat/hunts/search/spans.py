@@ -54,8 +54,7 @@ class Effort(NamedTuple):
         share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
         changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
         kept = min(2 * self.settings.confirmations * len(changes), most // 2)
-        limit = self.settings.max_runs or most
-        return max(min(share, limit, most - kept) - done, 0)
+        return max(min(share, most - kept) - done, 0)
 
 
 def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
@@ -68,14 +67,14 @@ def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
     spare: Iterable[RunRequest] = (),
 ) -> Decision:
     """What to run next for all metrics together, and what is known of them. `spare`: for slots that would be idle."""
-    done, limit = count_runs(seen) + sum(in_flight.values()), effort.settings.max_runs
+    done = count_runs(seen) + sum(in_flight.values())
     waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
     allowed = min(max(room, 0), effort.left(plans, done, waiting=len(waiting)))
     requests = _in_turn(plans, done)
-    affordable = [one for one in requests if not (limit or effort.thrifty) or one.rank < SPECULATION]
+    affordable = [one for one in requests if not effort.thrifty or one.rank < SPECULATION]
     wanted = choose(affordable, allowed)
     following = choose(affordable, len(wanted) + 4)[len(wanted) :]
-    if not (limit or effort.thrifty) and any(one.rank < 1 for one in requests):
+    if not effort.thrifty and any(one.rank < 1 for one in requests):
         # Later there is no use in them: in what is flat, every twentieth point is off by chance, and asks for more.
         wanted = choose([*affordable, *spare], allowed)
     spans = tuple(span for plan in plans for span in plan.spans)
@@ -83,13 +82,10 @@ def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
     if not requests and not in_flight:
         notes += wide_span_notes(spans)
     elif not wanted and not in_flight and room > 0:
-        if limit and done >= limit:
-            notes += (f"stopped at {done} runs (max_runs): more runs were needed",)
-        else:
-            unsettled = tuple(plan.name for plan in waiting)
-            share = f"its share of a sweep with {count(effort.settings.runs_per_point, 'run')} per point"
-            more = "too noisy, or too many changes; runs_per_point in [search] allows more"
-            notes += tuple(f"{name} is not settled after {done} runs, {share}: {more}" for name in unsettled)
+        unsettled = tuple(plan.name for plan in waiting)
+        share = f"its share of a sweep with {count(effort.settings.runs_per_point, 'run')} per point"
+        more = "too noisy, or too many changes; runs_per_point in [search] allows more"
+        notes += tuple(f"{name} is not settled after {done} runs, {share}: {more}" for name in unsettled)
     return Decision(
         asks=wanted,
         likely_next=tuple(ask.index for ask in following),

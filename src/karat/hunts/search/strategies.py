@@ -19,15 +19,13 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
+from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
 from karat.hunts.search.bisect import Bisect
 from karat.hunts.search.inference import flake_map, level_map
-from karat.hunts.search.observations import count_runs, read_metric
+from karat.hunts.search.observations import read_metric
 from karat.hunts.search.requests import (
     RunRequest,
     SearchState,
-    allowance,
-    choose,
     expected_left,
     grid_requests,
     grid_width,
@@ -126,16 +124,14 @@ class Sweep:
         self._names = names or tuple(map(str, range(count)))
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
-        """The next points in order; the answer when all have been run."""
+        """The next points in order; the answer when all have been run, or no more may be."""
         seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
         done = {*self._missing, *seen, *in_flight}
         left = [at for at in range(self._count) if at not in done]
-        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
-        wanted = choose([RunRequest(0, at, "every point") for at in left[: allowed + 1]], allowed)
-        rest = left[len(wanted) : len(wanted) + 4]
-        stopped = bool(left) and not wanted and not in_flight and room > 0
-        if (left and not stopped) or in_flight:
-            return Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
+        if (left and room > 0) or in_flight:
+            wanted = tuple(Ask(index=at, why="every point") for at in left[: max(room, 0)])
+            rest = tuple(left[len(wanted) : len(wanted) + 4])
+            return Decision(asks=wanted, likely_next=rest, expected_left=len(left))
         return self._answer(seen, len(left))
 
     def _answer(self, seen: Seen, left: int) -> Decision:
@@ -175,8 +171,7 @@ class Sweep:
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
-            missed=missed_dips(self._count, tested, dead, "a larger max_runs"),
-            notes=(f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",) if left else (),
+            missed=missed_dips(self._count, tested, dead, "a larger budget"),
         )
 
 
