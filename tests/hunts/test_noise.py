@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
+from factories.hunts import commits_hunt, dated_commits, hunted as hunt
+from factories.repositories import Repository
 from factories.simulated_hunts import Simulated, pairs, stepped
 from karat.hunts.model import Decision, Metric
+from karat.hunts.search.inference import level_map
+from karat.hunts.search.noise import Circumstance
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import SearchSettings
 
@@ -72,3 +79,42 @@ def test_what_is_measured_under_unknown_circumstances_is_taken_as_it_is() -> Non
     bare = {at: structs.replace(seen, started=(), where=()) for at, seen in world.seen.items()}
     (noise,) = open_strategy(SearchSettings(), 40, [SPEED]).decide(bare, {}, 1).noise
     assert (noise.worker, noise.time) == (0, 0)
+
+
+def test_builds_of_one_point_say_what_its_level_is_and_runs_of_one_build_do_not() -> None:
+    """The point in the middle is 1.5% off: in three runs of one build, or in three builds."""
+    rng = random.Random(5)
+    flat: dict[int, tuple[float, ...]]
+    flat = {at: (100 * (1 + rng.gauss(0, 0.004)), 100 * (1 + rng.gauss(0, 0.004))) for at in range(0, 60, 3)}
+    flat[30] = (98.5, 98.5, 98.5)
+    under = {at: [Circumstance(float(at), "w", str(k)) for k in range(len(x))] for at, x in flat.items()}
+    rebuilt = level_map(flat, 60, smallest=0.01, under=under)
+    one = {at: [each._replace(build="") for each in those] for at, those in under.items()}
+    once = level_map(flat, 60, smallest=0.01, under=one)
+    assert rebuilt.chance.max() > 2 * once.chance.max()
+
+
+@pytest.mark.slow
+def test_points_are_built_in_several_ways(tmp_path: Path) -> None:
+    lib = Repository(tmp_path / "lib")
+    commits = dated_commits(lib, [100] * 5 + [90] * 5)
+    more = f"""
+[commits]
+good = {{ lib = "{commits[0]}" }}
+bad = {{ lib = "{commits[-1]}" }}
+build = ["sh", "-c", "[ ! -e built ] && echo $KARAT_REBUILD > built"]
+rebuild = 2
+"""
+    file = commits_hunt(tmp_path / "hunt", {"lib": lib}, "echo speed: $(cat speed).$(cat built)", more, ["commits"])
+    report = hunt(file)
+    assert [culprit.change.new.parts["lib"] for culprit in report.culprits] == [commits[5]]
+    tried = [[a.identity["rebuild"] for a in point.attempts] for point in report.stages[0].points if point.attempts]
+    assert [builds == [str(k % 2) for k in range(len(builds))] for builds in tried] == [True] * len(tried)
+    assert ["0", "1"] in [builds[:2] for builds in tried]
+    (again,) = {
+        a.samples["speed"]
+        for p in report.stages[0].points
+        for a in p.attempts
+        if a.number == 2 and p.point.parts["lib"] == commits[5]
+    }
+    assert again == (90.1,)

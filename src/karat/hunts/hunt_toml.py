@@ -164,6 +164,7 @@ def validate(settings: HuntSettings) -> None:
         _understand(f"{table}.build", split_command, checkouts.build)
         _understand(f"{table}.build_timeout", parse_duration, checkouts.build_timeout)
         _understand(f"{table}.margin", parse_duration, checkouts.margin)
+        _check_range(f"{table}.rebuild", checkouts.rebuild, 1)
         for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
             for name in revisions:
                 said = f"no repository is called {name!r}{suggest(name, known)} (known: {', '.join(known)})"

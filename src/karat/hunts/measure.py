@@ -21,7 +21,7 @@ from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import read_attempt
 from karat.hunts.report.live import Listener
 from karat.hunts.search.observations import observed_in
-from karat.hunts.settings import HuntSettings
+from karat.hunts.settings import REBUILD, HuntSettings
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.system.secrets import scrub, secrets_in
 
@@ -142,7 +142,11 @@ class Measurer:
         if number == 1 and purpose == SEARCH:
             alike = self._alike(stage)
             known = tuple(key for key, those in self._originals.items() if any(a.stage in alike for a in those))
-        job = job_for(stage.timeline, point, hunt.settings, key=key, known=known, place=hunt.place)
+        own = hunt.settings.commits or hunt.settings.checkouts
+        tried = point
+        if own.rebuild > 1 and stage.timeline.name in {"commits", "checkouts"}:
+            tried = structs.replace(point, parts={**point.parts, REBUILD: str((number - 1) % own.rebuild)})
+        job = job_for(stage.timeline, tried, hunt.settings, key=key, known=known, place=hunt.place)
         self._flight[key] = RunningAttempt(stage=stage, point=point, number=number, purpose=purpose, why=why, job=job)
         hunt.journal.run_started(stage.key, point.id, number, why)
         hunt.listener.started(stage.key, point, why)

@@ -85,7 +85,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcomes: tuple[Outcome, ...] = ()  # One per attempt.
     signatures: tuple[str, ...] = ()  # One per attempt; empty for those that did not crash.
     started: tuple[float, ...] = ()
-    where: tuple[str, ...] = ()  # One per attempt each, or none where nobody knows.
+    where: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ()  # One per attempt each, or none where nobody knows.
 
 
 Seen = Mapping[int, Observed]  # A point's place → what was observed there.

@@ -27,6 +27,7 @@ TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 
 EDIT = "edit hunt.toml"
 COMMIT = re.compile(r"[0-9a-f]{7,64}")  # A commit's id, also a short one.
 ENVIRONMENT = "environment"  # The part of a split's points that is old or new packages.
+REBUILD = "rebuild"  # The part of a point that says which of its builds is meant.
 IMAGE = "image"  # The part of a point that names the container everything is built in.
 
 
@@ -169,6 +170,8 @@ class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     build: Words = ()
     build_timeout: Duration = "2 h"
     clean: bool = False  # Removes what is not tracked before each build; by default builds are incremental.
+    rebuild: int = 1
+    """So many builds of a point in turn, each from scratch; the build command finds its number (0, 1, …) in $KARAT_REBUILD."""
     container: str = ""
     """An image; one container of it is kept per slot, and everything is run inside. `last good`: the coarser stage's."""
 

@@ -191,7 +191,8 @@ def solve(
     exact = sure and fit.sigma <= 2 * floor
     needed = 4 if disagree else 1 if exact else 2
     # Beyond that, the mean of a build's runs is off its level by what the build is.
-    enough = min(max(math.ceil(4 * (1 / fit.share - 1)), needed), 10) if fit.share else 10
+    alone = fit.share and len(data.points) == len(data.starts)  # else a point is built again and again
+    enough = min(max(math.ceil(4 * (1 / fit.share - 1)), needed), 10) if alone else 10
     spread, off = fit.sigma, _where(positions, odd)
     return ChangeMap(positions, chance, spread, sure, needed, off, enough, spread * math.sqrt(fit.share))
 

@@ -11,6 +11,7 @@ import msgspec
 from karat.changepoints.series import Outcome
 from karat.hunts.model import CRASH, Attempt, Metric, Observed, Seen
 from karat.hunts.search.noise import Circumstance, Circumstances
+from karat.hunts.settings import REBUILD
 
 
 def observed_in(attempts: Iterable[Attempt]) -> Observed:
@@ -27,6 +28,7 @@ def observed_in(attempts: Iterable[Attempt]) -> Observed:
         signatures=tuple(attempt.signature for attempt in listed),
         started=tuple(attempt.started for attempt in listed),
         where=tuple(attempt.where for attempt in listed),
+        builds=tuple(attempt.identity.get(REBUILD, "") for attempt in listed),
     )
 
 
@@ -58,7 +60,8 @@ def read_metric(metric: Metric, seen: Seen) -> Readings:
             values[index] = numbers
             fine = [k for k, outcome in enumerate(at.outcomes) if outcome is Outcome.OK]
             if len(fine) == len(numbers) and len(at.started) == len(at.where) == len(at.outcomes):
-                under[index] = [Circumstance(at.started[k], at.where[k]) for k in fine]
+                builds = at.builds or ("",) * len(at.outcomes)
+                under[index] = [Circumstance(at.started[k], at.where[k], builds[k]) for k in fine]
         elif at.outcomes:
             failures = [outcome for outcome in at.outcomes if outcome in _FAILED]
             # A hang costs its whole time limit, and is seldom a flake.

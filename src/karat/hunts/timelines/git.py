@@ -20,7 +20,7 @@ import msgspec
 from karat.engines.job import JobCommand
 from karat.findings import CannotVerify, Finding, info
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import COMMIT, EDIT, IMAGE, HuntSettings, Stage, mistake, parse_duration
+from karat.hunts.settings import COMMIT, EDIT, IMAGE, REBUILD, HuntSettings, Stage, mistake, parse_duration
 from karat.hunts.timelines.git_mirror import Commit, Mirror, from_timestamp, index_at, instants, interleave
 from karat.hunts.timelines.git_repositories import SHORT, Repositories, open_repositories, point_id
 from karat.hunts.timelines.timeline import Timeline, Workspace
@@ -57,7 +57,8 @@ class GitTimeline(Timeline):
         """Commits, and the container they are built in."""
         commits = self._repositories.commits(point)
         image = {"image": point.parts[IMAGE]} if IMAGE in point.parts else {}
-        return {**{f"commit.{name}": commit for name, commit in commits.items()}, **image}
+        build = {REBUILD: point.parts[REBUILD]} if REBUILD in point.parts else {}
+        return {**{f"commit.{name}": commit for name, commit in commits.items()}, **image, **build}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         return self._repositories.prepare(point)

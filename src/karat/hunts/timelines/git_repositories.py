@@ -18,6 +18,7 @@ from karat.findings import Finding, warn
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
     IMAGE,
+    REBUILD,
     CheckoutSettings,
     ContainerSettings,
     HuntSettings,
@@ -170,7 +171,9 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         for name, commit in self.commits(point).items():
             mine = self.mirrors[name].settings.path
             inside = tuple(str(path.relative_to(mine)) for path in paths if mine in path.parents)
-            checkout = Checkout(mirror=self.mirrors[name], clean=self.settings.clean, inside=inside)
+            checkout = Checkout(
+                mirror=self.mirrors[name], clean=self.settings.clean or self.settings.rebuild > 1, inside=inside
+            )
             commands.extend(checkout.commands(commit))
         if words := split_command(self.settings.build):
             timeout = parse_duration(self.settings.build_timeout)
@@ -179,6 +182,8 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         commits = {self.mirrors[name].settings.commit_variable: commit for name, commit in self.commits(point).items()}
+        if REBUILD in point.parts:
+            commits["KARAT_REBUILD"] = point.parts[REBUILD]
         cwd = command.cwd
         if cwd == "@AREA@" and len(self.mirrors) == 1:  # of several, in the folder that holds them
             cwd = Checkout(mirror=next(iter(self.mirrors.values()))).folder
