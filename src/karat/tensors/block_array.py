@@ -37,7 +37,7 @@ def in_blocks(work: Callable[..., tuple[Any, ...]], *vectors: Any, into: Sequenc
     nodes, found, starts = [_node(one) for one in vectors], [_node(one) for one in into], range(0, size, BLOCK)
     uses = _uses(nodes)
 
-    def run(start: int) -> tuple[Any, ...]:
+    def run(start: int) -> int:
         known: dict[int, list[Any]] = {}
         key = slice(start, min(start + BLOCK, size))
         with np.errstate(all="ignore"):  # of which threads have one of their own
@@ -46,9 +46,9 @@ def in_blocks(work: Callable[..., tuple[Any, ...]], *vectors: Any, into: Sequenc
             if n == len(found):
                 found.append(room(size if np.ndim(part) else len(starts), np.asarray(part).dtype))
             found[n][key if np.ndim(part) else start // BLOCK] = part
-        return made
+        return len(made)
 
-    count = len(run(0))
+    count = run(0)
     # Once so much was freed at once, the C library keeps what blocks free, and does not return it, page by page, for each.
     np.empty(31 * 2**20, np.uint8)
     workers = 1 if size < MANY else os.cpu_count() or 1
@@ -97,6 +97,8 @@ def settle(*arrays: Any) -> None:
     for size in {one.size for one in lazy}:
         alike = [one for one in lazy if one.size == size]
         for one, found in zip(alike, in_blocks(lambda *parts: parts, *alike), strict=True):
+            # What was made of the operation knows, too, and lets go of what it came from.
+            one.node.work, one.node.parts = _itself, [_node(found)]
             one.node = _node(found)
 
 
@@ -105,6 +107,10 @@ def fresh(array: Any) -> Any:
     if not isinstance(whole := wrapped(array), BlockArray):
         return np.array(array, order="C")
     return _node(in_blocks(lambda part: (part,), whole)[0]).reshape(array.shape)
+
+
+def _itself(part: Any) -> Any:
+    return part
 
 
 class _Operation:

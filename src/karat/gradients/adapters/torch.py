@@ -270,14 +270,9 @@ class TorchAdapter(Adapter):
         if not custom:
             return None
         torch, seen = _torch(), dict[Any, Any]()
-
-        class Listener(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
-            def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                if str(func.name()).partition(".")[0] in custom:
-                    seen.setdefault(func, (args, kwargs or {}))
-                return func(*args, **(kwargs or {}))
-
-        with Listener():
+        listener = _listener()()
+        listener.heard = lambda op, *call: seen.setdefault(op, call) if op.name().partition(".")[0] in custom else None
+        with listener:
             function(inputs)
         found = []
         for op, call in seen.items():
@@ -319,6 +314,18 @@ def _gradients(
                 "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
             ) from error
         raise
+
+
+@cache
+def _listener() -> Any:
+    class Listener(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+        heard: Callable[..., Any]
+
+        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.heard(func, args, kwargs or {})
+            return func(*args, **(kwargs or {}))
+
+    return Listener
 
 
 @cache
