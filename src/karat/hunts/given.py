@@ -55,7 +55,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if self.value is None:
             return ()
         pattern = self.value if re.search(r"(?<!\\)\((?!\?)", self.value) else f"{self.value}{_NUMBER}"
-        return (MetricSettings(name="value", regex=pattern, better=self.better),)
+        name = self.value.strip(" :=") if re.fullmatch(r"[\w :=-]*\w[\w :=-]*", self.value) else "value"
+        return (MetricSettings(name=name, regex=pattern, better=self.better),)
 
 
 def split_settings(asked: Asked, folder: Path, *, code: str, packages: str, **more: Any) -> HuntSettings:

@@ -187,10 +187,10 @@ def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule
     else:
         points = "1 point" if longest == 1 else f"{longest} points"
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
-        half = f"one of {length} with a probability of {chance:.0%}" if chance >= 0.005 else f"hardly one of {length}"
+        share = f"{chance:.0%}" if chance >= 0.005 else "hardly any"
         text = (
-            f"a dip or a stretch of crashes of up to {points} between two tested ones could have been missed ({half}), "
-            f"a longer one has a tested point in it; {runs} it out ({rule_out})"
+            f"a dip or a stretch of crashes of up to {points} could have been missed ({share} of those that last "
+            f"{length}); {runs} that out: {rule_out}"
         )
     return Missed(longest_dip=longest, runs_to_rule_out=left, length=length, chance=chance, message=text)
 
