@@ -29,6 +29,22 @@ def test_two_planted_regressions_are_found_and_confirmed(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_what_is_left_of_a_budget_rules_out_what_was_wished_for(tmp_path: Path) -> None:
+    levels = stepped(24, (14, 90.0), (18, 100.0))
+    thrifty = hunted(values_hunt(tmp_path / "a", levels), min_dip=4, min_dip_sure=0.2)
+    assert found(thrifty) == []
+    assert thrifty.stages[0].missed is not None
+    assert thrifty.stages[0].missed.chance > 0.5
+    report = hunted(values_hunt(tmp_path / "b", levels), min_dip=4, min_dip_sure=0.2, max_runs=24)
+    assert found(report) == [("dip", "v013", "v014"), ("dip", "v017", "v018")]
+    assert report.runs <= 24
+    flat = hunted(values_hunt(tmp_path / "c", stepped(24)), min_dip=4, min_dip_sure=0.2, max_runs=24)
+    assert flat.stages[0].missed is not None
+    assert flat.stages[0].missed.chance == 0
+    assert flat.runs < 12
+
+
+@pytest.mark.slow
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     report = hunted(values_hunt(tmp_path, stepped(10)))
     assert report.culprits == ()

@@ -11,6 +11,8 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
+from math import inf
 
 from msgspec import structs
 
@@ -29,7 +31,7 @@ from karat.hunts.report.live import Listener
 from karat.hunts.report.sentences import change_text, moved_text
 from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
-from karat.hunts.search.requests import most_runs
+from karat.hunts.search.requests import most_runs, spare_requests
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
@@ -174,7 +176,7 @@ class Driver:
             decision = strategy.decide(seen, flying, measurer.room)
             tell(decision)
             ends = [tip for tip in tips if tip.index not in seen and tip.index not in flying]
-            for ask in ends[: measurer.room] or decision.asks:
+            for ask in ends[: measurer.room] or decision.asks or self._ruling_out(stage, decision, seen):
                 measurer.start(stage, points[ask.index], ask.text(points))
             stage.timeline.ahead([points[i] for i in decision.likely_next])
             if not measurer.in_flight:
@@ -189,6 +191,23 @@ class Driver:
             raise measurer.stopped()
         # What comes now, swapping and confirming, is no part of what the strategy expected.
         return tell(structs.replace(decision, expected_left=0))
+
+    def _ruling_out(self, stage: OpenStage, decision: Decision, seen: Mapping[int, Observed]) -> Sequence[Ask]:
+        """What is left of a budget, for what `min_dip` wished for: less what confirms the changes, and before no finer stage."""
+        search, missed = self._hunt.settings.search, decision.missed
+        left = self._measurer.budget.room(0) - 2 * search.confirmations * len(decision.spans)
+        wished = search.strategy == "adaptive" and search.min_dip and missed is not None and missed.chance > 0
+        if (
+            not wished
+            or self._measurer.in_flight
+            or stage.window is not None
+            or len(self._stages) > 1
+            or not 0 < left < inf
+        ):
+            return ()
+        tried = {*seen, *(at for at, point in enumerate(stage.points) if point.missing)}
+        spare = islice(spare_requests(len(stage.points), tried), int(min(left, self._measurer.room)))
+        return [Ask(index=request.at, why="ruling out a dip") for request in spare]
 
     def _told(self, stage: str) -> set[str]:
         """The changes of which the journal says that they are sure."""
