@@ -84,7 +84,7 @@ def test_a_hunt_over_a_third_partys_timeline_goes_from_stage_to_stage(tmp_path: 
     assert culprit["change"]["old"]["id"] == "06.5"
     assert [(one["part"], one["id"]) for one in culprit["suspects"]] == [("moon", "06.7")]
     assert [stage["timeline"] for stage in report["stages"]] == ["moons", "moons"]
-    assert "karat hunt show 06.7 --stage 0.0/1" in done.out, "nobody knows a line for theirs"
+    assert "karat hunt try 06.7 --stage 0.0/1" in done.out, "nobody knows a line for theirs"
     # What was found can be read where their package is not.
     assert karat("hunt", "report", ".karat/hunt/moons.hunt", cwd=folder).out == done.out
     missing = karat("hunt", "run", "--fresh", cwd=folder)

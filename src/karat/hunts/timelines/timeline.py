@@ -10,6 +10,7 @@ import datetime as dt
 import pkgutil
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -112,6 +113,11 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
             said = f"expected the timeline {name!r} in {point.value}, but it cannot be imported: {error}"
             raise UsageError(said, next_command="pip check") from error
     timeline = factory(settings, stage, window, place)
+    # Those of others need not inherit, and may not know all that there is to inherit.
+    lacking = [name for name in ("title", "absent", "breaks", "finer") if not hasattr(timeline, name)]
+    for name in lacking:
+        theirs = getattr(Timeline, name)
+        setattr(timeline, name, partial(theirs, timeline) if callable(theirs) else theirs)
     if not timeline.points:
         raise mistake(f"stage {stage.text!r}: expected points to put under test, found none")
     return timeline
