@@ -156,7 +156,7 @@ def test_a_value_and_a_probe_that_is_not_in_the_repository(shop: Shop) -> None:
     shop.locks("1.0", "2.0")
     (shop.folder / "probe.py").write_text("import core\nprint('speed:', core.answer)\n", encoding="utf-8")
     found = shop.split("--value", "speed", "--better", "higher", "--", "python", "probe.py")
-    assert found["split"]["verdicts"] == {"value": "environment"}
+    assert found["split"]["verdicts"] == {"speed": "environment"}
     assert suspects(found) == [("core", "2.0")]
 
 
