@@ -111,3 +111,14 @@ def test_what_the_detector_says_is_in_the_numbers_and_names_of_the_whole_timelin
     (analysis,) = world.hunt(strategy).analyses
     assert [(step.last_good, step.first_bad) for step in analysis.steps] == [(39, 40)]
     assert any("v40" in change.message for change in analysis.changes)
+
+
+def test_what_a_coarser_stage_saw_is_no_difference_of_two_builds() -> None:
+    for seed in range(8):
+        world = Simulated([588.4, 578.0], spread=0.001, seed=seed)
+        answer = world.hunt(open_strategy(SWEEP, 2, [SPEED], levels={"m": (588.0, 578.0)}))
+        assert pairs(answer) == [(0, 1)]
+        assert world.runs <= 24
+        # Nor is it seen where it is not.
+        world = Simulated([588.0, 588.0], spread=0.001, seed=seed)
+        assert pairs(world.hunt(open_strategy(SWEEP, 2, [SPEED], levels={"m": (588.0, 578.0)}))) == []

@@ -8,6 +8,7 @@ from the start are taken out before, and put back into its answer.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from karat.changepoints.series import Analysis, DetectOptions, Observation, Outc
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
 from karat.hunts.search.bisect import Bisect
-from karat.hunts.search.inference import flake_map, level_map
+from karat.hunts.search.inference import EXPECTED, flake_map, level_map
 from karat.hunts.search.observations import read_metric
 from karat.hunts.search.requests import (
     RunRequest,
@@ -205,7 +206,13 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     if settings.strategy == "sweep" and levels is None and there:
         return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
-    effort = Effort(settings, len(there), thrifty, _shares(weights, there) if settings.priors else ())
+    shares = _shares(weights, there) if settings.priors else ()
+    if levels is not None and len(there) > 1:
+        # A coarser stage saw it: in a window of few points, each is likelier to have brought it than at first sight.
+        each = min(EXPECTED / max(len(there), 8), 0.25)
+        more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
+        shares = tuple(share * more for share in shares or [1.0] * len(there))
+    effort = Effort(settings, len(there), thrifty, shares)
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics)
