@@ -130,6 +130,8 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     before, after = (read_side(s, place.root) if isinstance(s, str) else dict(s) for s in (own.old, own.new))
     repositories = open_repositories(settings, table, window, place)
     made, mirrors = Split(own, before, after, repositories), repositories.mirrors
+    if both := sorted({*before, *after} & {*mirrors}):
+        raise mistake(f"repositories: expected other names than those of packages, found {', '.join(both)}")
     if window is None:
         made.points = [
             Point(
