@@ -65,8 +65,8 @@ def level_belief(values: Values, spread: float, builds: float = 0.0) -> Belief:
 
     `builds`: what of the spread is from build to build, and the same in all runs of one.
     """
-    scaled = inference.relative([value for numbers in values.values() for value in numbers])
-    logs = {at: [scaled(value) for value in numbers] for at, numbers in values.items()}
+    flat = iter(inference.to_scale([value for numbers in values.values() for value in numbers]).tolist())
+    logs = {at: [next(flat) for _ in numbers] for at, numbers in values.items()}
     first, last = min(values), max(values)
     belief = _levels(logs, (inference.middle(logs[first]), inference.middle(logs[last]), spread), builds)
     cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last

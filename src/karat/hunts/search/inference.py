@@ -13,9 +13,8 @@ every pair of a list of rates is tried, and weighs as much as it explains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations, pairwise
-from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -115,8 +114,8 @@ def level_map(
 
 def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
     """Numbers without what is off in them, relative to their level."""
-    every = [value for position in positions for value in values[position]]
-    scale, left = (0.0 if min(every) > 0 else float(np.median(np.abs(every)))), iter(off.tolist())
+    every = np.array([value for position in positions for value in values[position]])
+    scale, left = (0.0 if every.min() > 0 else np.median(np.abs(every)) or np.abs(every).max()), iter(off.tolist())
     return {
         at: tuple(x - scale * next(left) if scale else x * math.exp(-next(left)) for x in values[at])
         for at in positions
@@ -329,14 +328,6 @@ def _smoothed(emission: Array, hazards: Array, prior: float) -> tuple[Array, Arr
     return forward, ahead, post, float(np.log(sums).sum())
 
 
-def relative(values: Sequence[float]) -> Callable[[float], float]:
-    """How numbers are compared: by their logarithms where all are positive, so that differences are relative."""
-    if min(values) > 0:
-        return math.log
-    scale = median(map(abs, values)) or max(map(abs, values)) or 1.0
-    return lambda x: x / scale
-
-
 def middle(values: Sequence[float]) -> float:
     """The level of some numbers: their median."""
     return float(np.median(np.asarray(values, dtype=np.float64)))
@@ -452,15 +443,13 @@ def judge(
 
 def differ(before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None) -> float:
     """The probability that two levels differ by at least `smallest`."""
+    flat = to_scale([*before, *after])
     if spread is None:
         # From the runs of each point by itself, and a weak prior.
-        scaled = relative((*before, *after))
         squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
-        for side in (before, after):
-            logs = [scaled(x) for x in side]
-            squares += sum((x - fmean(logs)) ** 2 for x in logs)
-            freedom += len(logs) - 1
+        for side in np.split(flat, [len(before)]):
+            squares += float(((side - side.mean()) ** 2).sum())
+            freedom += len(side) - 1
         spread = math.sqrt(squares / freedom)
-    owner = np.repeat([0, 1], [len(before), len(after)])
-    data = Lots.of(to_scale([*before, *after]), owner)
+    data = Lots.of(flat, np.repeat([0, 1], [len(before), len(after)]))
     return float(solve(data, np.array([0.5]), (0, 1), smallest, spread).chance[0])

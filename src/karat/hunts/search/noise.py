@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _LENGTHS = (4.0, 40.0)  # Over so many runs a machine forgets: a warm neighbour, a slow drift.
+_FEWEST, _MOST = 12, 300  # With fewer numbers nothing is known; with more, what one hour did is lost among the others.
 _GAIN = 3.0  # So much likelier, as a logarithm, it must be with workers and time than without.
 
 
@@ -49,9 +50,9 @@ class Surroundings(NamedTuple):
 
     @classmethod
     def of(cls, owner: NDArray[np.intp], under: Sequence[Circumstance]) -> Surroundings | None:
-        """None where too little was run, or nothing is known of when and where."""
+        """None where too little was run, or very much, or nothing is known of when and where."""
         started = np.array([each.started for each in under])
-        if len(under) < 12 or np.ptp(started) <= 0:
+        if not _FEWEST <= len(under) <= _MOST or np.ptp(started) <= 0:
             return None
         keys = [(point, each.build) for point, each in zip(owner.tolist(), under, strict=True)]
         order = np.sort(started)
