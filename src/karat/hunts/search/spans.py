@@ -112,9 +112,9 @@ def _in_turn(plans: Sequence[MetricPlan], done: int) -> list[RunRequest]:
 
 
 def spans_of(
-    metric: Metric, found: ChangeMap, values: Values, dead: Sequence[int], confidence: float
+    metric: Metric, found: ChangeMap, values: Values, dead: Sequence[int], confidence: float, *, known: bool = False
 ) -> tuple[Span, ...]:
-    """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
+    """Every likely change; while the search goes on, some are still wide. `dead`: sorted; `known`: one was seen from afar."""
     wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
     # A change that is not narrowed down yet is told when it is more likely than that.
     at = [i for i, chance in enumerate(found.chance) if chance > (0.95 if wide[i] else 0.5)]
@@ -132,7 +132,12 @@ def spans_of(
         # Below 0.9, the doubt may be about the place, but not about a short dip: builds of one level look like those, too.
         dips = (m for m in (k - 1, k) if 0 <= m < len(at) - 1 and at[m + 1] - at[m] <= 3)
         back = any(abs(levels[m] - levels[m + 2]) < 0.5 * abs(levels[m] - levels[m + 1]) for m in dips)
-        if not metric.binary and chance < 0.9 and (back or found.chance[max(i - 2, 0) : i + 3].sum() < 0.9):
+        if (
+            not metric.binary
+            and not known
+            and chance < 0.9
+            and (back or found.chance[max(i - 2, 0) : i + 3].sum() < 0.9)
+        ):
             continue
         span = span_of(metric, ends, levels[k : k + 2], min(chance, 0.9999), dead)
         spans.append(structs.replace(span, sure=sure))

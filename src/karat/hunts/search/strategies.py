@@ -52,13 +52,13 @@ from karat.hunts.settings import SearchSettings
 
 
 class Adaptive:
-    def __init__(self, effort: Effort, metrics: Sequence[Metric], *, zoom: bool = False) -> None:
+    def __init__(self, effort: Effort, metrics: Sequence[Metric], *, zoom: bool = False, known: bool = False) -> None:
         self._effort, self._metrics = effort, tuple(metrics)
         self._settings, self._count = settings, count = effort.settings, effort.points
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
         self._grid = count if zoom else grid_width(count, wished_grid(settings))
-        self._zoom = zoom
+        self._known = known or zoom  # Whether a coarser stage saw a change here.
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
@@ -92,8 +92,8 @@ class Adaptive:
                 note = f"{metric.name}: runs of one level differ by {off}: smaller changes were not looked for"
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
             requests += split_requests(state, 1 + 2 * room)
-            spans = spans_of(metric, state.map, read.values, dead, sure)
-            if not metric.binary and not self._zoom:
+            spans = spans_of(metric, state.map, read.values, dead, sure, known=self._known)
+            if not metric.binary and not self._known:
                 # What is surely there, and surely smaller than what is wanted, is nothing to report.
                 spans = tuple(
                     s for s in spans if abs((s.after or 0) - (s.before or 0)) >= 0.9 * smallest * abs(s.before or 0)
@@ -215,7 +215,7 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     effort = Effort(settings, len(there), thrifty, shares)
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics)
+        inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
     elif settings.strategy == "bisect":
         good = _index_of(settings.good, names, there, 0, "good")
         bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
