@@ -173,7 +173,9 @@ def solve(
             strays = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
             unexplained = strays >= 3 and strays > 0.08 * len(owner)
             fit = wider if unexplained or wider.evidence > fit.evidence else fit
-        fits = [fit, *(settle(fit.sigma, share) for share, _ in SHARES[1:] if len(apart))]
+        # Of a few points nobody knows what builds of one level do among themselves.
+        several = len(apart) and len(positions) > 5
+        fits = [fit, *(settle(fit.sigma, share) for share, _ in SHARES[1:] if several)]
         logs = np.array([each.evidence + math.log(SHARES[k][1]) for k, each in enumerate(fits)])
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
