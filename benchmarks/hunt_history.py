@@ -1,8 +1,8 @@
 """Documented regressions of released packages, found from the outside: the hunts of examples/hunts, on the real package index.
 
-Usage: python benchmarks/hunt_history.py [NAME …] (needs a network; `make hunts`). Prints a table; exit code 1 if an expected
-change is missing, if one is found that is neither expected nor known to be true (`also`), or if a hunt took more runs than a sweep of the same precision: every release run once, and again as often as a hunt
-confirms its answers (`confirmations`, 2).
+Usage: python benchmarks/hunt_history.py [NAME …] (needs a network; `make hunts`). Prints a table. Exit code 1 if an expected
+change is missing, if one is found that is neither expected nor known to be true (`also`), or if a hunt took more runs than a
+sweep of the same precision: every release once, and again as often as a hunt confirms its answers (`confirmations`, 2).
 """
 
 from __future__ import annotations
