@@ -37,7 +37,7 @@ from karat.system.secrets import EVERYTHING, withhold
 _BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.slurm_engine import work; work(*sys.argv[2:])"
 _LOOK, _ASK, _FRESH = 0.1, 1.0, 30.0
 _BEAT, _SILENCE = 5.0, 60.0
-_ARRIVAL = 15.0  # A shared disk may show a result later than the queue shows that its job has ended.
+_ARRIVAL = 60.0  # A shared disk may show a result later than the queue shows that its job has ended.
 _ENDING, _REACH = 40.0, 10.0
 _OF_SRUN = re.compile(rb"^srun: error: \S+: tasks? [\d,-]+: [^\n]*\n", re.MULTILINE)
 _MOST = 16  # Jobs at once where nobody said how many: others use the queue, too.
@@ -163,6 +163,8 @@ class SlurmEngine:
                 continue
             flight.over = flight.over or now
             if job.state in {"COMPLETED", "COMPLETING"} and now - flight.over < _ARRIVAL:
+                # A client of NFS remembers what was not there, until something changes in the folder.
+                flight.result.with_suffix(".look").touch()
                 continue
             del self._flights[number]
             log = flight.result.with_suffix(".log")
