@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import fmean
 
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from karat.changepoints.series import Outcome
+from karat.engines.files import FILES
 from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import ChangeRow, StageRow
@@ -25,7 +27,6 @@ from karat.hunts.model import (
     Span,
     StageReport,
 )
-from karat.hunts.report.rebuilt import never_rebuilt
 from karat.hunts.report.reproduce import LONGEST, reproduce_command
 from karat.hunts.report.sentences import between, flags, not_looked_at, sure, urgency, value
 from karat.hunts.report.split import split_of
@@ -34,6 +35,7 @@ from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
 from karat.hunts.timelines.container_engine import Kind
 
+_MOVES = 4  # So many commits without a build of their own, and be they about texts, are no chance any more.
 _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of it.
 
 
@@ -277,3 +279,33 @@ def _dipped(
             number = numbers.setdefault((stage, change.dip), len(numbers))
             return structs.replace(leaf, kind=change.kind, dip=number)
     return leaf
+
+
+def never_rebuilt(attempts: Iterable[Attempt]) -> dict[str, int]:
+    """Repository → through how many commits it moved while its built files stayed the same; of those alone that were never rebuilt.
+
+    Two neighbours with the same built files say little: most commits are about tests and texts. A repository that moves, and
+    moves, and never has a build of its own is the trap: every point measures the same old binary. Its own files are those in
+    its folder (`files.NAME`); beside them count points between which nothing else moved.
+    """
+    seen = [attempt.identity for attempt in attempts if FILES in attempt.identity]
+    found = {}
+    for key in dict.fromkeys(name for identity in seen for name in identity if name.startswith("commit.")):
+        name = key.removeprefix("commit.")
+        own = {identity.get(f"files.{name}") for identity in seen} - {None}
+        alone: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for identity in seen:
+            if key in identity:
+                alone[_others(identity, key)][identity[FILES]].add(identity[key])
+        moved = sum(len(set().union(*builds.values())) - 1 for builds in alone.values())
+        if len(own) == 1:
+            moved = max(moved, len({identity[key] for identity in seen if key in identity}) - 1)
+        if len(own) < 2 and all(len(builds) == 1 for builds in alone.values()) and moved >= _MOVES:
+            found[name] = moved
+    return found
+
+
+def _others(identity: Mapping[str, str], but: str) -> tuple[str, ...]:
+    """What else was to be under test: commits, image, packages, value."""
+    told = ("commit.", "image", "package.", "value")
+    return tuple(f"{n}={v}" for n, v in sorted(identity.items()) if n != but and n.startswith(told))
