@@ -72,6 +72,13 @@ def test_whole_numbers_are_stairs_and_no_low_precision(point: list[float]) -> No
     assert report.verdict is not GradVerdict.FAIL, report.reason
 
 
+def test_thousandths_are_no_bfloat16() -> None:
+    point = np.random.default_rng(3).standard_normal(20)
+    report = karat.gradcheck(lambda x: np.round(x, 3), (point,), backward=lambda _i, _o, c: 0 * c[0], properties=())
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert report.comparisons[0].dtype == "float64"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_right_functions_do_not_fail_there_with_any_seed(name: str) -> None:

@@ -190,11 +190,20 @@ def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     if any(one.comparison.verdict is GradVerdict.FAIL for one in found):
         # Nothing is called wrong by a slope that other steps, or the sum of two directions, contradict.
         doubts = oracles.doubts(seen)
-        for k in plan.outputs if plan.order > 1 else ():
+        if plan.order > 1:
             # What is less than the last place of the others may be missing from a gradient's small elements, and not from
-            # its derivative: a softmax that is 1 to the last digit.
-            sizes = oracles.balance(at.base[k], seen.slopes(k))
-            doubts[k] |= sizes < roundoff.unit(at.computes) / roundoff.INACCURATE * sizes.max(initial=0.0)
+            # its derivative: a softmax that is 1 to the last digit. Gradients compare as shares of what they belong to.
+            scales = [*map(roundoff.typical_size, at.flat.point), *[1.0] * len(at.base)]
+            sizes = [
+                np.abs(np.where(np.isfinite(one), one, 0.0)) * scale
+                for scale, one in zip(scales, at.base, strict=False)
+            ]
+            for k, scale in enumerate(scales[: len(sizes)]):
+                for of in seen.slopes(k):
+                    size = scale * np.abs(of.value)
+                    sizes[k] = np.where(scale * of.error < size, np.maximum(sizes[k], size), sizes[k])
+            least = roundoff.unit(at.computes) / roundoff.INACCURATE * max(one.max(initial=0.0) for one in sizes)
+            doubts = [one | (size < least) for one, size in zip(doubts, sizes, strict=True)]
         masks = [one | mask for one, mask in zip(doubts, seen.masks, strict=True)]
         kinks = [kink & ~one for one, kink in zip(doubts, seen.kinks, strict=True)]
         if any(one.any() for one in doubts):

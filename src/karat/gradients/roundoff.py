@@ -179,12 +179,18 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
 
 
 def _whole(below: float, *values: Array) -> Any:
-    """Where values are whole numbers on purpose: below a bound, or not those that float32 has there, which has no others."""
-    first = sample(values[0].reshape(-1)).real
-    if not np.any(first == np.rint(first)):
+    """Where values are whole numbers, or thousandths, on purpose: below a bound, or not those that float32 has there."""
+
+    def even(one: Array) -> Any:
+        # Eighths are what bfloat16 has.
+        return (one == np.rint(one.real)) | (
+            (np.rint(1e3 * one.real) / 1e3 == one) & (np.rint(8 * one.real) / 8 != one)
+        )
+
+    if not np.any(even(sample(values[0].reshape(-1)))):
         return np.False_
     narrow = reduce(operator.and_, (one.real.astype(np.float32) == one for one in values))
-    return reduce(operator.and_, (one == np.rint(one.real) for one in values), (np.abs(values[0]) < below) | ~narrow)
+    return reduce(operator.and_, map(even, values), (np.abs(values[0]) < below) | ~narrow)
 
 
 def grain(values: Vector, designed: float = 2.0**-8) -> Vector:

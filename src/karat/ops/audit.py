@@ -36,6 +36,8 @@ from karat.system.pool import in_parallel
 SCHEMA = "karat.ops/1"
 T = TypeVar("T")
 _IMPORT_TIMEOUT = 600.0
+# Processes are many: each has one core, and no more of a GPU than it needs.
+_ONE_OF_MANY = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 NOT_AUDITED = "not audited"
 _SCRIPT_TIMEOUT = 120.0
 _TRIES = 8
@@ -149,8 +151,7 @@ def listing(setup: WorkerSetup) -> Listed:
 
 
 def _start(setup: WorkerSetup) -> tuple[WorkerProcess, Listed]:
-    # Each worker has one core: they are many.
-    worker = WorkerProcess("karat.ops.worker", {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, "-P")
+    worker = WorkerProcess("karat.ops.worker", {**os.environ, **_ONE_OF_MANY}, "-P")
     try:
         found = worker.ask(setup, Listed, _IMPORT_TIMEOUT)
     except Garbled:
@@ -311,6 +312,7 @@ def _shown(script: str, fault: Fault, options: Sequence[str]) -> str:
             capture_output=True,
             text=True,
             timeout=_SCRIPT_TIMEOUT,
+            env={**os.environ, **_ONE_OF_MANY},
             check=False,
         )
     except subprocess.TimeoutExpired:

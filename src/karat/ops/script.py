@@ -57,7 +57,7 @@ class _Dialect(msgspec.Struct, frozen=True):
     array: str
 
 
-_TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-4)}
+TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-4)}
 """How far a derivative may be off, of its own size and of the size of what is summed, beyond the error of the differences;
 lower precisions have 0.2 of each."""
 _FLOATING = frozenset({"float64", "complex128", "float32"})
@@ -139,7 +139,7 @@ def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], 
     if fault.output is None:
         sum_of = f'sum({sum_of} for y in (y if isinstance(y, (list, tuple)) else [y]) if "int" not in str(y.dtype))'
     agree = "(max(abs(a - b), abs(b - c)), b) for a, b, c in zip(tried, tried[1:], tried[2:]) if a - b + c == a - b + c"
-    relative, rounding = _TOLERANCES.get(fault.dtype, (0.2, 0.2))
+    relative, rounding = TOLERANCES.get(fault.dtype, (0.2, 0.2))
     bound = f"20 * off + {relative} * abs(expected) + {rounding} * g(t0, abs).item()"
     lines = [
         say.start,

@@ -144,12 +144,10 @@ def _samples(name: str, calls: tuple[str, ...], made: Callable[[Array], Any], se
         for shapes in _SHAPES if any(_open(one) for one in draws) else _SHAPES[:1]:
             rng = np.random.default_rng([seed, crc32(f"{name}({text})".encode())])
             call = _Call(written, shapes)
-            inputs = tuple(made(_short(draw(rng))) for draw in call.draws)
-            given = [
-                k
-                for k, one in enumerate(inputs)
-                if k not in call.constants and any(kind in str(one.dtype) for kind in ("float", "complex"))
-            ]
+            drawn = [draw(rng) for draw in call.draws]
+            # Numbers that a script can have in full.
+            inputs = tuple(made(one if one.dtype.kind in "bi" else np.round(one, 3)) for one in drawn)
+            given = [k for k, one in enumerate(drawn) if k not in call.constants and one.dtype.kind in "fc"]
             yield Sample(
                 call=call,
                 inputs=inputs,
@@ -157,11 +155,6 @@ def _samples(name: str, calls: tuple[str, ...], made: Callable[[Array], Any], se
                 wrt=tuple(given) if call.constants else None,
                 source=f"import {name.partition('.')[0]}\ncall = lambda {', '.join(call.names)}: {call.text}",
             )
-
-
-def _short(array: Any) -> Any:
-    """Numbers that a script can have in full."""
-    return array if array.dtype.kind in "bi" else np.round(array, 3)
 
 
 class _Call(ast.NodeTransformer):

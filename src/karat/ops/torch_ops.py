@@ -65,7 +65,8 @@ def _samples(info: Any, seed: int) -> Iterator[Sample]:
         # Differentiable tensors among the keyword arguments follow those that stand by order.
         named = [key for key, value in one.kwargs.items() if isinstance(value, torch.Tensor) and value.requires_grad]
         inputs, ordered = (one.input, *one.args, *(one.kwargs[key] for key in named)), 1 + len(one.args)
-        wrt = tuple(n for n, value in enumerate(inputs) if any(map(_requires_grad, tree.tree_leaves(value))))
+        leaves = [[leaf for leaf in tree.tree_leaves(value) if isinstance(leaf, torch.Tensor)] for value in inputs]
+        wrt = tuple(n for n, some in enumerate(leaves) if any(leaf.requires_grad for leaf in some))
         if not wrt:
             continue
         direct = public and not named and _is_default(one.output_process_fn_grad)
@@ -86,10 +87,6 @@ def _samples(info: Any, seed: int) -> Iterator[Sample]:
             ),
             wrt=wrt,
         )
-
-
-def _requires_grad(value: Any) -> bool:
-    return getattr(value, "requires_grad", False) is True
 
 
 def _is_default(function: Any) -> bool:

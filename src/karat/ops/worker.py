@@ -22,7 +22,7 @@ from karat.gradients.gradcheck import gradcheck
 from karat.gradients.problem import error_line
 from karat.gradients.report import GradComparison, GradReport, GradVerdict, Level
 from karat.ops.catalogue import BUILT_IN, Operator, Sample, load
-from karat.ops.script import Fault, scripts
+from karat.ops.script import TOLERANCES, Fault, scripts
 from karat.replays.processes import receive, send
 
 COLUMNS = ("reverse", "forward", "composed", "orders", "dtypes", "layouts", "laws")
@@ -36,8 +36,8 @@ _DTYPES: Mapping[str, tuple[str, ...]] = {
     "default": ("float32",),
     "deep": ("float32", "bfloat16", "float16"),
 }
-_FOLLOWS = "there is no verified double gradient"
-"""Of a low precision whose double run is not PASS: that has a cell of its own."""
+_NOTHING = ("there is no verified double gradient", "the gradient underflows")
+"""Of a low precision whose double run is not PASS, which has a cell of its own; or that has no numbers for the sample."""
 _ABSENT = re.compile(
     r"not implemented|NotImplementedError|not supported|unsupported|no second-order gradient|does not support"
     r"|only supports?|does not work for|is not registered|no double grad|cannot be used in train program"
@@ -204,10 +204,12 @@ def _cells(report: GradReport) -> dict[str, Cell]:
         found["orders"] = Cell("PASS")
     for one in report.comparisons:
         outcome, vacuous = one.verdict.value, one.verdict is GradVerdict.PASS and one.vacuous
-        if one.reason.startswith(_FOLLOWS) or "no elements" in one.reason:
+        if one.reason.startswith(_NOTHING) or "no elements" in one.reason:
             continue
         if one.verdict is not GradVerdict.PASS and _ABSENT.search(one.reason):
             outcome = MISSING
+        elif one.verdict is GradVerdict.FAIL and _slight(one):
+            outcome = GradVerdict.INACCURATE.value
         cell = Cell("INCONCLUSIVE" if vacuous else outcome, one.reason)
         _worse(found, _column(one), cell)
     for law in report.properties:
@@ -215,6 +217,11 @@ def _cells(report: GradReport) -> dict[str, Cell]:
         if law.verdict is not GradVerdict.INCONCLUSIVE and not refused:
             _worse(found, _law_column(report, law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
     return found
+
+
+def _slight(one: GradComparison) -> bool:
+    """Whether it is less than a script can tell from what rounding does to a sum of float32 numbers."""
+    return one.dtype == "float32" and one.order == 1 and one.error < TOLERANCES["float32"][0]
 
 
 def _worse(found: dict[str, Cell], column: str, cell: Cell) -> None:
@@ -234,7 +241,7 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
     """One for each column, the gravest first: how to show it."""
     elements = {(one.input, one.output, one.dtype): one.coordinate for one in report.diagnoses}
     for one in report.comparisons:
-        if one.verdict is not GradVerdict.FAIL or _ABSENT.search(one.reason):
+        if one.verdict is not GradVerdict.FAIL or _ABSENT.search(one.reason) or _slight(one):
             continue
         # `grad(x)`: of all outputs together; `tangent(out)`: of that output.
         of_gradient, out = one.output.startswith("grad("), one.output.removeprefix("tangent(").removesuffix(")")
