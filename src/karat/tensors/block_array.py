@@ -98,7 +98,7 @@ def settle(*arrays: Any) -> None:
         alike = [one for one in lazy if one.size == size]
         for one, found in zip(alike, in_blocks(lambda *parts: parts, *alike), strict=True):
             # What was made of the operation knows, too, and lets go of what it came from.
-            one.node.work, one.node.parts = _itself, [_node(found)]
+            one.node.work, one.node.parts = np.asarray, [_node(found)]
             one.node = _node(found)
 
 
@@ -107,10 +107,6 @@ def fresh(array: Any) -> Any:
     if not isinstance(whole := wrapped(array), BlockArray):
         return np.array(array, order="C")
     return _node(in_blocks(lambda part: (part,), whole)[0]).reshape(array.shape)
-
-
-def _itself(part: Any) -> Any:
-    return part
 
 
 class _Operation:
