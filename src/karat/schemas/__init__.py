@@ -218,7 +218,7 @@ _STRUCTS: dict[str, PublishedSchema] = {
     "hunts.report.terminal:Status": PublishedSchema(
         name="karat.hunt-status/1", title="karat hunt status", description="How far a hunt is.", signed=("*",)
     ),
-    "hunts.try_point:Tried": PublishedSchema(
+    "hunts.hunt:Tried": PublishedSchema(
         name="karat.hunt-try/1",
         title="karat hunt try",
         description="One point of a hunt, or two, run by hand.",

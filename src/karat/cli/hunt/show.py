@@ -92,7 +92,7 @@ def try_point(
     journal stays as it is. Exit code: 0 it works, or the two do not differ; 1 it fails, or they differ; 3 it cannot be run.
     """
     from karat.cli.output import deliver
-    from karat.hunts import try_point as trying
+    from karat.hunts import hunt as trying
     from karat.hunts.hunt_toml import find_journal
     from karat.hunts.journal.journal import Journal
     from karat.hunts.model import json_text
