@@ -1,11 +1,16 @@
-"""The detector of level changes against its peers, all on the same simulated series.
+"""The detector of level changes against its peers, all on the same series.
 
-False points per flat series of 100, hits (±2) of one step, of a step three points before the end, recall with many steps,
-and CPU seconds for long series. Peers: ruptures (PELT with l2 cost, KernelCPD with a linear kernel; penalty 3·log n times the
-noise's variance, taken from the differences), Apache Otava and asv, each with its defaults, in an environment of its own
-that uv makes; one that cannot be had is named.
+Simulated: false points per flat series of 100, hits (±2) of one step, of a step three points before the end, recall with many
+steps and with short levels, and CPU seconds for 100 to 100,000 points with a step every hundred. `--real FILE`: false points in
+windows of 100 values of a real benchmark's history (the JSON of `karat changes`), shuffled, so that no change is left.
+`--labelled`: series that people marked, which the packages river and statsmodels ship, by F1 as the Turing change point benchmark
+counts it (margin 5, one score over all annotators); karat's changes are its steps, ends of trends, and changes of noise.
 
-Run: python benchmarks/detector.py [--count 500] [--seed 7] [--only karat,asv]
+Peers: ruptures (PELT with l2 cost, KernelCPD with a linear kernel, binary segmentation; penalty 3·log n times the noise's
+variance, taken from the differences, or, "all", from all values), Apache Otava and asv, each with its defaults, in an
+environment of its own; one that cannot be had is named.
+
+Run: python benchmarks/detector.py [--count 500] [--seed 7] [--only karat,asv] [--labelled | --real FILE]
 """
 
 from __future__ import annotations
@@ -23,8 +28,14 @@ from typing import Any, NamedTuple
 Series = list[float]
 Detector = Callable[[Series], list[int]]
 
-PACKAGES = {"otava": ("apache-otava",), "asv": ("asv", "numpy")}
-LONG = (1_000, 10_000, 100_000)
+RUPTURES = ("PELT l2", "KernelCPD", "KernelCPD all", "binseg", "binseg all")
+PACKAGES = {
+    "otava": ("apache-otava",),
+    "asv": ("asv", "numpy"),
+    "labelled": ("river", "statsmodels"),
+    **dict.fromkeys(RUPTURES, ("ruptures",)),
+}
+LONG = (100, 1_000, 10_000, 100_000)
 PATIENCE = 60.0
 
 
@@ -48,7 +59,20 @@ def noise(kind: str, n: int, generator: Any) -> Any:
         return generator.standard_t(3, n)
     if kind == "AR(0.5)":
         return autocorrelated(generator, n)
+    if kind in {"noisier half", "noisier end"}:
+        return plain * (np.where(np.arange(n) < n // 2, 1, 4) if kind == "noisier half" else louder(n))
+    if kind == "trend":
+        return plain + 5 * np.arange(n) / n
+    if kind == "week":
+        return plain + 3 * (np.arange(n) % 7 >= 5)
     return np.exp(plain) if kind == "lognormal" else plain
+
+
+def louder(n: int) -> Any:
+    """A last fifth that is ten times as noisy."""
+    import numpy as np
+
+    return np.where(np.arange(n) < n * 4 // 5, 1, 10)
 
 
 def jumps(kind: str, n: int, generator: Any) -> Any:
@@ -71,7 +95,10 @@ def autocorrelated(generator: Any, n: int) -> Any:
     return np.array(values[-n:])
 
 
-FLAT = ("Gauss", "t3", "lognormal", "AR(0.5)", "outliers", "bimodal", "sticky")
+FLAT = (
+    "Gauss", "t3", "lognormal", "AR(0.5)", "outliers", "bimodal", "sticky", "noisier half", "noisier end", "trend", "week",
+)  # fmt: skip
+SHORT = {"9 up, of 10": (range(10), 10), "6 up, of 6": (range(7), 6), "4 up and down, of 6": ((0, 1, 0, 1, 0), 6)}
 STEPS = (1.0, 2.0, 3.0, 5.0)
 
 
@@ -118,13 +145,39 @@ def many_cases(count: int, seed: int) -> list[Case]:
     return cases
 
 
+def short_cases(levels: Sequence[int], each: int, count: int, seed: int) -> list[Case]:
+    """Levels of a few points, four standard deviations apart."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    stairs = np.repeat(4.0 * np.array(levels), each)
+    truth = [each * number for number in range(1, len(levels))]
+    return [Case((stairs + generator.standard_normal(stairs.size)).tolist(), truth) for _ in range(count)]
+
+
+def real_cases(file: Path, count: int, seed: int) -> list[Case]:
+    """Windows of 100 neighbouring values of every metric, shuffled."""
+    import numpy as np
+
+    from karat.api import changes
+
+    generator = np.random.default_rng(seed)
+    cases = []
+    for entry in changes(str(file)).entries:
+        values = np.array([point.values[0] for point in entry.series.observations if point.values])
+        for _ in range(count // 5):
+            start = int(generator.integers(0, max(1, values.size - 100)))
+            cases.append(Case(generator.permutation(values[start : start + 100]).tolist(), []))
+    return cases
+
+
 def long_series(n: int, seed: int) -> Series:
-    """One step of three standard deviations per thousand points."""
+    """One step of three standard deviations per hundred points."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
     values = generator.standard_normal(n)
-    for at in range(500, n, 1000):
+    for at in range(50, n, 100):
         values[at:] += generator.choice([-3, 3])
     return [float(value) for value in values]
 
@@ -133,7 +186,9 @@ def long_series(n: int, seed: int) -> Series:
 
 
 def open_detector(name: str) -> Detector:
-    return {"karat": _karat, "PELT l2": _pelt, "KernelCPD": _kernel, "otava": _otava, "asv": _asv}[name]()
+    if name in RUPTURES:
+        return _ruptures(name)
+    return {"karat": _karat, "karat changes": _karat_changes, "otava": _otava, "asv": _asv}[name]()
 
 
 def _karat() -> Detector:
@@ -142,32 +197,41 @@ def _karat() -> Detector:
     return lambda values: [cut.at for cut in steps(values)]
 
 
-def _penalty(values: Any) -> float:
-    import numpy as np
-
-    spread = 1.4826 * float(np.median(np.abs(np.diff(values)))) / 2**0.5
-    return 3 * float(np.log(len(values))) * spread**2
-
-
-def _pelt() -> Detector:
-    import numpy as np
-    import ruptures
+def _karat_changes() -> Detector:
+    """All that `karat changes` names."""
+    from karat.api import changes
 
     def detect(values: Series) -> list[int]:
-        array = np.array(values)
-        found = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(array).predict(pen=_penalty(array))
-        return [int(cut) for cut in found[:-1]]
+        (entry,) = changes([float(value) for value in values]).entries
+        found = {step.first_bad for step in entry.analysis.steps}
+        for change in entry.analysis.changes:
+            if change.kind.value in {"trend", "noise"}:
+                found.add(change.first)
+            if change.kind.value == "trend":
+                found.add(change.last + 1)
+        return sorted(
+            at for at in found if 5 <= at < len(values) - 5 or at in {s.first_bad for s in entry.analysis.steps}
+        )
 
     return detect
 
 
-def _kernel() -> Detector:
+def _ruptures(name: str) -> Detector:
     import numpy as np
-    import ruptures
+    import ruptures  # type: ignore[import-not-found]
+
+    searches = {
+        "PELT": lambda: ruptures.Pelt(model="l2", min_size=2, jump=1),
+        "KernelCPD": lambda: ruptures.KernelCPD(kernel="linear", min_size=2),
+        "binseg": lambda: ruptures.Binseg(model="l2", min_size=2, jump=1),
+    }
 
     def detect(values: Series) -> list[int]:
         array = np.array(values)
-        found = ruptures.KernelCPD(kernel="linear", min_size=2).fit(array).predict(pen=_penalty(array))
+        spread = 1.4826 * float(np.median(np.abs(np.diff(array)))) / 2**0.5
+        if name.endswith(" all") or spread == 0:
+            spread = float(array.std())
+        found = searches[name.split(maxsplit=1)[0]]().fit(array).predict(pen=3 * float(np.log(array.size)) * spread**2)
         return [int(cut) for cut in found[:-1]]
 
     return detect
@@ -203,6 +267,63 @@ def as_peer(name: str) -> None:
         print(json.dumps([detect(values), time.process_time() - started]), flush=True)
 
 
+def as_source() -> None:
+    """The series that people marked, as JSON: name → the metrics' values, and the marks of each annotator."""
+    import csv
+
+    import numpy as np
+    from river.drift import datasets  # type: ignore[import-not-found]
+    from statsmodels.datasets import nile  # type: ignore[import-not-found]
+
+    found = {"Nile": ([[float(value) for value in nile.load().data["volume"]]], {"dam": [28]})}
+    for name, columns, every in (
+        ("AirlinePassengers", ("Total Passengers",), 1),
+        ("Apple", ("Close",), 3),
+        ("Bitcoin", ("price",), 1),
+        ("Occupancy", ("V1", "V2", "V3", "V4"), 1),
+        ("RunLog", ("Pace",), 1),
+        ("UKCoalEmploy", ("Employment",), 1),
+    ):
+        dataset = getattr(datasets, name)()
+        with Path(dataset.path).open() as file:
+            rows = list(csv.DictReader(file))[::every]
+        metrics = [[float(row[column]) for row in rows] for column in columns]
+        found[name] = ([metric for metric in metrics if np.ptp(metric) > 0], dataset.annotations)
+    print(json.dumps(found))
+
+
+def f1(marks: dict[str, list[int]], cuts: set[int], margin: int = 5) -> float:
+    """As the Turing benchmark counts it: precision over all marks, recall of each annotator; the start counts as found."""
+
+    def found(wanted: set[int], there: set[int]) -> int:
+        left, count = set(there), 0
+        for at in sorted(wanted):
+            near = min(left, key=lambda cut: abs(cut - at), default=None)
+            if near is not None and abs(near - at) <= margin:
+                left.remove(near)
+                count += 1
+        return count
+
+    cuts = {0, *cuts}
+    people = [{0, *held} for held in marks.values()]
+    precision = found(set().union(*people), cuts) / len(cuts)
+    recall = sum(found(held, cuts) / len(held) for held in people) / len(people)
+    return 2 * precision * recall / (precision + recall)
+
+
+def labelled(python: Path, name: str, source: dict[str, Any]) -> dict[str, str]:
+    """The score of one detector on each series, and the mean."""
+    asked = "karat changes" if name == "karat" else name
+    scores = {}
+    for series, (metrics, marks) in source.items():
+        found = ask(python, asked, metrics)
+        scores[series] = f1(marks, {cut for cuts, _ in found for cut in cuts})
+    return {
+        **{key: f"{value:.3f}" for key, value in scores.items()},
+        "mean": f"{sum(scores.values()) / len(scores):.3f}",
+    }
+
+
 def ask(python: Path, name: str, series: Sequence[Series], patience: float | None = None) -> list[Any]:
     """What a detector finds in each series, and the CPU seconds it took."""
     lines = "".join(json.dumps(values) + "\n" for values in series)
@@ -215,11 +336,12 @@ def environment(name: str, folder: Path) -> Path | None:
     """The interpreter that has a detector; None, and a word about it, where there is none."""
     if name not in PACKAGES:
         return Path(sys.executable)
-    python = folder / name / "bin" / "python"
-    uv = Path(sys.executable).with_name("uv")
+    python = folder / "-".join(PACKAGES[name]) / "bin" / "python"
+    if python.exists():
+        return python
     try:
-        subprocess.run([uv, "venv", "-q", "-p", "3.11", python.parent.parent], check=True, capture_output=True)
-        command = [str(uv), "pip", "install", "-q", "--python", str(python), *PACKAGES[name]]
+        subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, capture_output=True)
+        command = [str(python), "-m", "pip", "install", "-q", *PACKAGES[name]]
         subprocess.run(command, check=True, capture_output=True)
     except (subprocess.CalledProcessError, OSError) as error:
         print(f"{name}: cannot be installed here ({error})")
@@ -255,6 +377,9 @@ def columns(python: Path, name: str, count: int, seed: int) -> dict[str, str]:
     found = ask(python, name, [case.values for case in cases])
     row["many: recall"] = f"{hits(cases, found):.3f}"
     row["many: false"] = f"{falsely(cases, found):.3f}"
+    for title, (levels, each) in SHORT.items():
+        cases = short_cases(levels, each, max(1, count // 5), seed)
+        row[f"short: {title}"] = f"{hits(cases, ask(python, name, [case.values for case in cases])):.3f}"
     for n in LONG:
         row[f"CPU seconds {n:,}"] = seconds(python, name, n, seed)
     return row
@@ -275,18 +400,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500, help="series per column (a fifth of it for many steps)")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--only", default="karat,PELT l2,KernelCPD,otava,asv")
+    parser.add_argument("--only", default="karat,KernelCPD,KernelCPD all,binseg,binseg all,otava,asv")
+    parser.add_argument("--labelled", action="store_true", help="series that people marked, which packages ship")
+    parser.add_argument("--real", type=Path, metavar="FILE", help="shuffled windows of a real benchmark's history")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep environments there, and use them again")
     parser.add_argument("--as-peer", help=argparse.SUPPRESS)
+    parser.add_argument("--as-source", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.as_peer:
         as_peer(arguments.as_peer)
         return
+    if arguments.as_source:
+        as_source()
+        return
     table = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        source: dict[str, Any] = {}
+        if arguments.labelled:
+            python = environment("labelled", folder)
+            if python is None:
+                return
+            done = subprocess.run([str(python), __file__, "--as-source"], capture_output=True, text=True, check=True)
+            source = json.loads(done.stdout)
         for name in arguments.only.split(","):
-            python = environment(name, Path(folder))
+            python = environment(name, folder)
             if python is not None:
-                table[name] = columns(python, name, arguments.count, arguments.seed)
+                if arguments.real:
+                    cases = real_cases(arguments.real, arguments.count, arguments.seed)
+                    found = ask(python, name, [case.values for case in cases])
+                    table[name] = {"false points per shuffled window": f"{falsely(cases, found):.3f}"}
+                elif arguments.labelled:
+                    table[name] = labelled(python, name, source)
+                else:
+                    table[name] = columns(python, name, arguments.count, arguments.seed)
                 print(f"{name}: done", file=sys.stderr)
     print(f"count {arguments.count}, seed {arguments.seed}\n")
     print("| | " + " | ".join(table) + " |")

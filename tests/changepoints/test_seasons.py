@@ -48,6 +48,17 @@ def test_noise_has_no_season(kind: str) -> None:
     assert sum(find_season(noise(kind, 120, generator)) is not None for _ in range(25)) <= 1
 
 
+def test_steps_here_and_there_are_no_season() -> None:
+    generator = np.random.default_rng(2026)
+    found = 0
+    for _ in range(60):
+        values = generator.standard_normal(256)
+        for at in sorted(generator.choice(np.arange(10, 250, 10), 6, replace=False)):
+            values[at:] += generator.choice([-1, 1]) * generator.uniform(3, 8)
+        found += find_season(values) is not None
+    assert found <= 1
+
+
 def test_stairs_of_one_length_are_no_season() -> None:
     values = np.repeat(4.0 * np.arange(10), 10) + np.random.default_rng(5).standard_normal(100)
     assert find_season(values) is None

@@ -17,6 +17,7 @@ _LONGEST = 60
 _CLEAR = 7.0  # standard errors: of many periods tried the clearest, and neighbours may be alike
 _SHARE = 0.25  # of the variance that a season explains
 _AS_GOOD = 0.85  # a shorter period that explains so much of what the best explains is the period
+_AGAIN = 0.6  # correlation of a quarter with the others
 _STAYS = 0.5  # of the season: how far the level moves in one cycle at most
 _CLIP = 3.0
 
@@ -56,9 +57,18 @@ def find_season(values: Floats, times: Sequence[datetime | None] = ()) -> Season
         ratio = explained / (total - explained) * (n - degrees) / degrees
         clear = (ratio ** (1 / 3) - (1 - 2 / (9 * degrees))) / np.sqrt(2 / (9 * degrees))
         share = 1 - (total - explained) / (n - degrees) / (total / n)
+        # It comes in each quarter as in the others; steps do not.
+        cells = groups + counts.size * (np.arange(n) * _CYCLES // n)
+        table = np.bincount(cells, rest, _CYCLES * counts.size) / np.maximum(
+            np.bincount(cells, minlength=_CYCLES * counts.size), 1
+        )
+        quarters = table.reshape(_CYCLES, counts.size)
+        others = quarters.sum(axis=0) - quarters
+        sizes = np.sqrt((quarters**2).sum(axis=1) * (others**2).sum(axis=1))
+        again = bool(((quarters * others).sum(axis=1) > _AGAIN * sizes).all())
         # Stairs of one length would be a season, if the level stayed.
         stays = float(np.median(np.abs(level[period:] - level[:-period]))) < _STAYS * float(np.ptp(means))
-        if clear > _CLEAR and share > _SHARE and stays:
+        if clear > _CLEAR and share > _SHARE and stays and again:
             best.append((share, words, (means - means[groups].mean())[groups]))
     top = max((share for share, _, _ in best), default=0.0)
     return next((Season(words, offsets * size) for share, words, offsets in best if share >= _AS_GOOD * top), None)
