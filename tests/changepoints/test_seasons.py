@@ -7,7 +7,7 @@ import pytest
 
 from factories.noise import noise, series_of
 from karat.changepoints.detector.detect import detect
-from karat.changepoints.detector.seasons import find_season
+from karat.changepoints.detector.trends import find_season
 from karat.changepoints.series import ChangeKind, Observation, Series
 
 

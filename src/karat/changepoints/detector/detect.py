@@ -24,8 +24,8 @@ import numpy.typing as npt
 from msgspec import structs
 
 from karat.changepoints.detector.noise import Floats, mean, robust_spread, sum_variance, two_modes
-from karat.changepoints.detector.seasons import find_season
 from karat.changepoints.detector.segments import LevelCut, Segmented, segment
+from karat.changepoints.detector.trends import find_season
 from karat.changepoints.series import (
     Analysis,
     ChangeKind,
