@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from factories.commands import karat_here
 from factories.refreshed import ONE, TWO, months, noisy, refreshed
