@@ -218,7 +218,7 @@ def _karat_changes() -> Detector:
 
 def _ruptures(name: str) -> Detector:
     import numpy as np
-    import ruptures  # type: ignore[import-not-found]
+    import ruptures
 
     searches = {
         "PELT": lambda: ruptures.Pelt(model="l2", min_size=2, jump=1),
