@@ -19,8 +19,7 @@ from karat.report.words import printable
 if TYPE_CHECKING:
     from karat.sources.source import Artifact, Progress
 
-_BARS = 8
-"""Bars at once; more would scroll away."""
+_BARS = 8  # Bars at once; more would scroll away.
 
 
 @contextmanager

@@ -184,8 +184,7 @@ class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
     log: str = ""  # The end of the last log, of a point that did not succeed.
-    flags: tuple[str, ...] = ()
-    """`shared with …`, `flaky: 1 of 4 failed`."""
+    flags: tuple[str, ...] = ()  # `shared with …`, `flaky: 1 of 4 failed`.
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

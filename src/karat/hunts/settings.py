@@ -194,11 +194,9 @@ class SplitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """[split]: two environments; the code's two ends are `good` and `bad` of [commits]."""
 
     old: str | Mapping[str, str]
-    new: str | Mapping[str, str]
-    """Lock files (see `timelines.locks`), or package → version."""
+    new: str | Mapping[str, str]  # Lock files (see `timelines.locks`), or package → version.
     python: str = ""
-    index: str = ""
-    """Both as in [packages]."""
+    index: str = ""  # Both as in [packages].
     requires: tuple[str, ...] = ()  # What else is installed on both sides: `pytest`.
     no_deps: bool = False  # Installs what is listed and nothing else, also where it does not fit together.
 
@@ -216,8 +214,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strategy: Literal["adaptive", "sweep", "bisect"] = "adaptive"
     grid: int = 0
     """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
-    min_dip: int = 0
-    """Adaptive, at the first stage: whatever lasts so many points is found …"""
+    min_dip: int = 0  # Adaptive, at the first stage: whatever lasts so many points is found …
     min_dip_sure: float = 0.95  # … with this probability; the grid is chosen from both.
     confidence: float = 0.99
     smallest: float = 0.01  # The smallest relative change that is worth finding.

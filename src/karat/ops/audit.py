@@ -40,8 +40,7 @@ _IMPORT_TIMEOUT = 600.0
 _ONE_OF_MANY = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 NOT_AUDITED = "not audited"
 _SCRIPT_TIMEOUT = 120.0
-_TRIES = 8
-"""Scripts that are tried before a fault is called unverified."""
+_TRIES = 8  # Scripts that are tried before a fault is called unverified.
 
 
 class AuditedOperator(msgspec.Struct, frozen=True, kw_only=True):

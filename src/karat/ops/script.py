@@ -17,8 +17,7 @@ import numpy as np
 from karat.ops.catalogue import Sample
 from karat.report.html import asset
 
-_LARGE = 100
-"""More numbers than this in the inputs, and a script draws them again where it can."""
+_LARGE = 100  # More numbers than this in the inputs, and a script draws them again where it can.
 MOST_LINES = 15
 
 

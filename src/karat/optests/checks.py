@@ -255,8 +255,7 @@ class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     wrt: tuple[str, ...]
     backward: Any = None
-    unasked: set[str] = msgspec.field(default_factory=set)
-    """Other outputs that came with a gradient."""
+    unasked: set[str] = msgspec.field(default_factory=set)  # Other outputs that came with a gradient.
 
     @property
     def tested_function(self) -> Any:

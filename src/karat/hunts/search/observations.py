@@ -42,8 +42,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
     values: Mapping[int, tuple[float, ...]]
     """One number per attempt, in order of the points; of a binary metric 0 (good) or 1 (bad), one per sample."""
-    under: Circumstances
-    """When and where each number was measured; without points of which that is not known."""
+    under: Circumstances  # When and where each number was measured; without points of which that is not known.
     dead: frozenset[int]  # Points that were run and give no value; they are not run again.
     again: frozenset[int]  # Points that failed so far, and may not fail the next time.
     failed: frozenset[int]  # Those of the dead that crashed or hung, rather than being broken.

@@ -14,12 +14,9 @@ import msgspec
 class Expression(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An expression that should be a class or a function."""
 
-    text: str
-    """As written, shortened."""
-    names: tuple[str, ...] = ()
-    """Dotted names that it may mean; none: computed in a way that only running it tells."""
-    function: str = ""
-    """The dotted name that is called, for `make_base(OpTest)`."""
+    text: str  # As written, shortened.
+    names: tuple[str, ...] = ()  # Dotted names that it may mean; none: computed in a way that only running it tells.
+    function: str = ""  # The dotted name that is called, for `make_base(OpTest)`.
     arguments: tuple[Expression, ...] = ()
     keywords: dict[str, Expression] = {}
 
@@ -27,15 +24,11 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A decorator of a class or method that may keep a test from running or from being held to the rule."""
 
-    name: str
-    """As written, dotted: `skip_check_grad_ci`, `unittest.skipIf`."""
+    name: str  # As written, dotted: `skip_check_grad_ci`, `unittest.skipIf`.
     line: int
-    reason: str | None = None
-    """The reason, where it is a literal."""
-    given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"
-    """How the reason is given."""
-    condition: str = ""
-    """The condition of skipIf, skipUnless and xfail, as the condition under which the test counts."""
+    reason: str | None = None  # The reason, where it is a literal.
+    given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"  # How the reason is given.
+    condition: str = ""  # The condition of skipIf, skipUnless and xfail, as the condition under which the test counts.
 
     @property
     def last(self) -> str:
@@ -48,24 +41,16 @@ class MethodCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     line: int
     receiver: Literal["self", "super", "class", "free"] = "self"
-    owner: str = ""
-    """For `Parent.test_x(self)` the class; for a free function its whole dotted name."""
-    when: tuple[str, ...] = ()
-    """Conditions on the way to it."""
-    caught: bool = False
-    """It stands in a `try` that takes its failure for granted, or in `assertRaises`."""
-    keywords: dict[str, str] = {}
-    """Keyword → its text; for checks only."""
-    numbers: dict[str, float] = {}
-    """Keywords whose value is a number that can be read off."""
-    place: str = ""
-    """At which place, or for which keyword, a free function is handed the test."""
-    object: str = ""
-    """In a function: the parameter that is the test; nothing for a method's own `self`."""
+    owner: str = ""  # For `Parent.test_x(self)` the class; for a free function its whole dotted name.
+    when: tuple[str, ...] = ()  # Conditions on the way to it.
+    caught: bool = False  # It stands in a `try` that takes its failure for granted, or in `assertRaises`.
+    keywords: dict[str, str] = {}  # Keyword → its text; for checks only.
+    numbers: dict[str, float] = {}  # Keywords whose value is a number that can be read off.
+    place: str = ""  # At which place, or for which keyword, a free function is handed the test.
+    object: str = ""  # In a function: the parameter that is the test; nothing for a method's own `self`.
 
 
-Value = str | bool | None
-"""A truth, a word, None or a dtype that is set; `?` where it cannot be read off."""
+Value = str | bool | None  # A truth, a word, None or a dtype that is set; `?` where it cannot be read off.
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,15 +59,11 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     line: int
     calls: tuple[MethodCall, ...] = ()
-    empty: str = ""
-    """Why it does nothing: `holds only pass`; nothing where it does something."""
-    does: bool = False
-    """It calls or asserts something, whatever that is."""
-    only_super: bool = False
-    """All it calls is its parents' methods."""
+    empty: str = ""  # Why it does nothing: `holds only pass`; nothing where it does something.
+    does: bool = False  # It calls or asserts something, whatever that is.
+    only_super: bool = False  # All it calls is its parents' methods.
     decorators: tuple[Decorator, ...] = ()
-    when: tuple[str, ...] = ()
-    """Conditions under which it exists."""
+    when: tuple[str, ...] = ()  # Conditions under which it exists.
     sets: tuple[tuple[str, Value], ...] = ()
     """In order, attributes of self and what they are set to; `init()` and `super.setUp()` are methods that are called."""
 
@@ -95,30 +76,24 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: str = ""
     owner: str = ""
     """The object it is set on, where that is not the class itself: `TestX` in `TestX.exist_check_grad = True`."""
-    scope: int = 0
-    """For a flag that is set outside of any class."""
+    scope: int = 0  # For a flag that is set outside of any class.
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     qualname: str
     line: int
-    scope: int = 0
-    """The scope it is defined in."""
-    body: int = 0
-    """Its own scope."""
+    scope: int = 0  # The scope it is defined in.
+    body: int = 0  # Its own scope.
     bases: tuple[Expression, ...] = ()
     decorators: tuple[Decorator, ...] = ()
     methods: tuple[Method, ...] = ()
     flags: tuple[Flag, ...] = ()
     attributes: dict[str, str] = {}
     """Assignments in the class body that may stand for a method: `test_check_grad = None`; name → text."""
-    op: str | None = None
-    """`op_type`, where it is a literal."""
-    values: dict[str, Value] = {}
-    """What its body sets attributes to."""
-    when: tuple[str, ...] = ()
-    """Conditions under which the class exists."""
+    op: str | None = None  # `op_type`, where it is a literal.
+    values: dict[str, Value] = {}  # What its body sets attributes to.
+    when: tuple[str, ...] = ()  # Conditions under which the class exists.
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,12 +103,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     line: int
     kind: Literal["module", "from", "star", "class", "function", "alias", "loop", "deleted"]
-    module: str = ""
-    """For imports: the module, with a dot in front for every level up."""
-    target: str = ""
-    """For `from`: the name there."""
-    index: int = 0
-    """For classes and functions: which one."""
+    module: str = ""  # For imports: the module, with a dot in front for every level up.
+    target: str = ""  # For `from`: the name there.
+    index: int = 0  # For classes and functions: which one.
     reference: Expression | None = None
     """For aliases, and the names of loops, which are bound before what stands in the same line."""
 
@@ -147,12 +119,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     line: int = 0
     parameters: tuple[str, ...] = ()
     defaults: dict[str, Expression] = {}
-    constants: dict[str, bool] = {}
-    """Parameters whose default is a constant, and whether it is true."""
-    returns: tuple[Expression, ...] = ()
-    """What a function returns, for those that make classes."""
-    method: Method | None = None
-    """What a function of a module does with its parameters."""
+    constants: dict[str, bool] = {}  # Parameters whose default is a constant, and whether it is true.
+    returns: tuple[Expression, ...] = ()  # What a function returns, for those that make classes.
+    method: Method | None = None  # What a function of a module does with its parameters.
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,9 +138,6 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     classes: tuple[ClassFacts, ...] = ()
     bindings: tuple[Binding, ...] = ()
     made: tuple[Made, ...] = ()
-    flags: tuple[Flag, ...] = ()
-    """Flags that are set outside of the class they are set on."""
-    problem: str = ""
-    """Why there is nothing: a syntax error, an encoding that does not fit."""
-    line: int = 0
-    """Where the problem is."""
+    flags: tuple[Flag, ...] = ()  # Flags that are set outside of the class they are set on.
+    problem: str = ""  # Why there is nothing: a syntax error, an encoding that does not fit.
+    line: int = 0  # Where the problem is.

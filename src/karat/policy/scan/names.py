@@ -99,8 +99,7 @@ def stem(path: str) -> str:
     return name.removesuffix(".py")
 
 
-_DEEPEST = 120
-"""Names that lead to names that lead to names: more than this is a circle."""
+_DEEPEST = 120  # Names that lead to names that lead to names: more than this is a circle.
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,7 @@ class Outside:
 class Computed:
     """An expression that only running it would tell."""
 
-    name: str
-    """As it is written."""
+    name: str  # As it is written.
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +148,7 @@ def short_name(target: Target) -> str:
 
 
 Target: TypeAlias = Outside | Computed | Module | Function | Class
-Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
-"""(scope, parameter) → what it was called with."""
+Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]  # (scope, parameter) → what it was called with.
 _T = TypeVar("_T")
 
 
@@ -174,8 +171,7 @@ class Memo(Generic[_T]):
         self._nothing = nothing
         self._deepest = deepest
         self._depth = 0
-        self._cut = False
-        """The limit was hit: what is found now may be only a part."""
+        self._cut = False  # The limit was hit: what is found now may be only a part.
         self._known: dict[Hashable, tuple[_T, int]] = {}
         """An answer, and the depth at which it was cut short; 0 for a whole one."""
 

@@ -58,10 +58,8 @@ def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
     return tuple(d.condition for d in decorators if d.condition)
 
 
-_DEEPEST = 40
-"""Helpers that call helpers; the interpreter's own stack ends not far beyond."""
-_MOST_CHECKS = 100
-"""Checks of one method that are told apart."""
+_DEEPEST = 40  # Helpers that call helpers; the interpreter's own stack ends not far beyond.
+_MOST_CHECKS = 100  # Checks of one method that are told apart.
 _NONE: Mapping[str, bool] = {}
 
 
@@ -73,8 +71,7 @@ class Check:
     call: MethodCall
     path: str
     when: tuple[str, ...] = ()
-    visible: tuple[str, ...] = ()
-    """Conditions of skip decorators: the runner says that it skipped."""
+    visible: tuple[str, ...] = ()  # Conditions of skip decorators: the runner says that it skipped.
     caught: bool = False
 
 
@@ -88,8 +85,7 @@ class Reached:
     state: State
     tests: int
     checks: tuple[Check, ...] = ()
-    empty: tuple[tuple[Class, Method], ...] = ()
-    """Tests that are named for a check and do nothing, own or inherited."""
+    empty: tuple[tuple[Class, Method], ...] = ()  # Tests that are named for a check and do nothing, own or inherited.
 
 
 class Reach:
@@ -98,8 +94,7 @@ class Reach:
     def __init__(self, names: Names, lineage: Lineage) -> None:
         self._names = names
         self._lineage = lineage
-        self._test = ""
-        """The test that is followed now."""
+        self._test = ""  # The test that is followed now.
         self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
         """What the methods on its way reach, each worked out once however many ways lead there."""
 

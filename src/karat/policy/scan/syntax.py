@@ -93,11 +93,9 @@ class _FactReader:
         self.bindings: list[Binding] = []
         self.made: list[Made] = []
         self.flags: list[Flag] = []
-        self.renamed: dict[str, ast.expr] = {}
-        """What decorates, by the names that the file gives it."""
+        self.renamed: dict[str, ast.expr] = {}  # What decorates, by the names that the file gives it.
         self._returns: dict[int, list[Expression]] = {}
-        self._bodies: dict[int, _ClassBody] = {}
-        """Scope → the class body that it is."""
+        self._bodies: dict[int, _ClassBody] = {}  # Scope → the class body that it is.
 
     def block(self, statements: Iterable[ast.stmt], scope: int, when: When) -> None:
         for statement in statements:

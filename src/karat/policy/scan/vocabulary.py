@@ -14,16 +14,13 @@ ROOTS = frozenset({"OpTestDevice", *(f"{kind}OpTest" for kind in _KINDS)})
 PLAIN = re.compile(r"(?:IsolatedAsyncio)?TestCase|object|Generic|Protocol|ABC|Enum|Exception|NamedTuple|TypedDict")
 """Bases that hold no gradient check and make nobody an op test."""
 
-WRAPPERS = frozenset({"XPUOpTestWrapper"})
-"""Classes whose inner classes are handed to the runner."""
+WRAPPERS = frozenset({"XPUOpTestWrapper"})  # Classes whose inner classes are handed to the runner.
 
-ROOT_SUFFIX = "OpTest"
-"""A base of another tree whose name ends so is assumed to be an op test, and that is reported."""
+ROOT_SUFFIX = "OpTest"  # A base of another tree whose name ends so is assumed to be an op test, and that is reported.
 
 CHECK = re.compile(r"check_(?:outputs?_and_)?(?:double_|triple_)?grads?(?:_\w+)?")
 """Methods of op tests that compare gradients."""
-NO_CHECK = re.compile(r"_?check_grad_helper|check_grad_ci\w*")
-"""Named like a check, and only bookkeeping."""
+NO_CHECK = re.compile(r"_?check_grad_helper|check_grad_ci\w*")  # Named like a check, and only bookkeeping.
 FREE_CHECKS = frozenset(
     {"gradcheck", "gradgradcheck", "grad_check", "double_grad_check", "triple_grad_check", "check_grads"}
 )
@@ -38,8 +35,7 @@ UNCOLLECTED = re.compile(r"__test__|__unittest_skip__|collect_ignore(?:_glob)?")
 HIDING_HOOKS = frozenset({"pytest_ignore_collect", "pytest_pycollect_makeitem", "pytest_collect_file", "load_tests"})
 """Functions that decide which tests there are."""
 SKIP_RULE = "skip_check_grad_ci"
-HOOKS = frozenset({"setUp", "tearDown"})
-"""Methods that run with every test, and are none."""
+HOOKS = frozenset({"setUp", "tearDown"})  # Methods that run with every test, and are none.
 EXPECTS_FAILURE = frozenset({"expectedFailure", "xfail"})
 """Decorators under which a test that fails is as good as one that passes."""
 
@@ -51,8 +47,7 @@ TOLERANCES_OF_DTYPE = {
     "bfloat16": {"max_relative_error": 1e-2},
 }
 """What the original takes instead, where it knows the dtype."""
-WEAK = ("user_defined_grads", "grads")
-"""Keywords that hand a check its author's own gradients."""
+WEAK = ("user_defined_grads", "grads")  # Keywords that hand a check its author's own gradients.
 
 MARK = re.compile(rb"OpTest|check_(?:outputs?_and_)?(?:double_|triple_)?grad")
 """A file without any of these can only hold op tests through what it imports."""
