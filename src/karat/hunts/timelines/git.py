@@ -140,8 +140,8 @@ def open_commits(settings: HuntSettings, _stage: Stage, window: Window | None, p
         first, *others = _commit_points(repositories, {**start, name: base}, {name: commits})
         breaks.append(len(points))
         # Several may leave from the same commit.
-        again = {"id": f"{first.id} #{number + 1}", "label": f"{first.label} #{number + 1}"} if number else {}
-        points += [msgspec.structs.replace(first, **again), *others]
+        numbered = {"id": f"{first.id} #{number + 1}", "label": f"{first.label} #{number + 1}"} if number else {}
+        points += [msgspec.structs.replace(first, **numbered), *others]
     timeline = GitTimeline("commits", repositories, points, notes, absent=absent)
     timeline.breaks = breaks[1:]
     return timeline
