@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from msgspec import structs
 
 from karat.compare.gate import series
@@ -20,6 +20,7 @@ from karat.compare.gate.tolerance import (
     gate_median,
     relative_error,
     relative_tolerance,
+    share_inside,
     share_used,
     window_of,
 )
@@ -67,6 +68,27 @@ def test_what_passes_here_is_what_users_are_told_passes(pairs: list[tuple[float,
     found = judged(pairs, rule)
     outcome, _ = series._outcome(found, "approx")
     assert found.passes == (outcome in {CheckOutcome.PASS, CheckOutcome.IMPROVED})
+
+
+@given(st.lists(st.tuples(ANY, st.floats(-3, 3)), min_size=1, max_size=20), RULES)
+@example([(1e308, 1e-300)], Rule(check="approx", rtol=2.0))
+def test_what_the_short_way_lets_pass_the_gate_lets_pass_and_by_the_same_share(
+    moved: list[tuple[float, float]], rule: Rule
+) -> None:
+    expected, by = (np.array(column) for column in zip(*moved, strict=True))
+    with np.errstate(all="ignore"):
+        got = expected + by * np.minimum(rule.atol + relative_tolerance(rule) * np.abs(expected), 1e308)
+    found = gate(expected, got, np.ones(len(moved), dtype=bool), rule)
+    share = share_inside(expected, got, rule)
+    if share is not None:
+        assert found.passes
+        assert not (found.worse | found.better).any()
+        assert share == share_used(found.error, found.tolerance)
+    elif rule.mode not in {"range", "exact", "prefix"} and found.complete and not (found.worse | found.better).any():
+        # Nothing is left to the long way but what is next to a bound, or has none.
+        used = share_used(found.error, found.tolerance)
+        bounded = (found.tolerance > 0) & np.isfinite(found.tolerance)
+        assert used is None or used > 1 - 1e-8 or not bounded.all()
 
 
 @given(PAIRS, RULES, st.floats(1, 100))

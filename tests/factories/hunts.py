@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -38,6 +39,12 @@ while read -r name what; do
 done < levels.txt
 """
 BEGAN = datetime(2023, 8, 24, tzinfo=UTC)
+
+
+def culprits(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a hunt's JSON blames: kind, old and new."""
+    changes = [culprit["change"] for culprit in report["culprits"]]
+    return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
 
 
 def values_hunt(folder: Path, levels: Mapping[str, str | float], more: str = "") -> Path:

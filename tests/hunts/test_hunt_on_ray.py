@@ -15,7 +15,7 @@ import pytest
 
 from conftest import missing
 from factories.container_engines import Podman
-from factories.hunts import found, hunted, stepped, values_hunt
+from factories.hunts import culprits, found, hunted, stepped, values_hunt
 from factories.package_indexes import PackageIndex
 from factories.ray_clusters import RayCluster, ray_cluster
 from factories.registries import Image, Registry, packed
@@ -50,11 +50,6 @@ def hunting(cluster: RayCluster, file: Path, errors: IO[str]) -> subprocess.Pope
         stderr=errors,
         text=True,
     )
-
-
-def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
-    changes = [culprit["change"] for culprit in report["culprits"]]
-    return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
 
 
 @pytest.mark.slow

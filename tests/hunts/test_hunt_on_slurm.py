@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 
 from conftest import missing
-from factories.hunts import found, hunted, stepped, values_hunt
+from factories.hunts import culprits, found, hunted, stepped, values_hunt
 from factories.registries import Image, Registry
 from factories.slurm_clusters import SlurmCluster
 from karat.engines.job import JobResult, open_engine
@@ -41,11 +41,6 @@ def hunting(slurm: SlurmCluster, file: Path, errors: IO[str], *words: str) -> su
         stderr=errors,
         text=True,
     )
-
-
-def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
-    changes = [culprit["change"] for culprit in report["culprits"]]
-    return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
 
 
 @pytest.mark.slow

@@ -181,8 +181,8 @@ def share_inside(expected: Values, got: Values, rule: Rule) -> float | None:
         return None
     with np.errstate(all="ignore"):
         tolerance = absolute_tolerance(rule) + relative_tolerance(rule) * np.abs(expected)
-        # A NaN anywhere makes the largest one NaN.
-        worst = (np.abs(got - expected) / tolerance).max(initial=-inf)
+        # A NaN anywhere makes the largest one NaN, and so does a tolerance that is no number.
+        worst = (np.abs(got - expected) / tolerance + 0 * tolerance).max(initial=-inf)
     return float(worst) if 0 <= worst < _WELL_INSIDE else None
 
 
