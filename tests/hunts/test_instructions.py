@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import missing
 from factories.hunts import hunted
 from karat.engines.job import Ran
 from karat.hunts.model import Point
@@ -35,8 +36,9 @@ def hunt_file(folder: Path, tool: str, ending: str = "exit 0") -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_more_instructions_are_found_without_noise(tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        missing("valgrind")
     report = hunted(hunt_file(tmp_path, "cachegrind"))
     (culprit,) = report.culprits
     assert (culprit.change.kind, culprit.change.new) == (
@@ -49,8 +51,9 @@ def test_more_instructions_are_found_without_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
 def test_a_machine_without_counters_is_no_crash_of_the_program(tmp_path: Path) -> None:
+    if shutil.which("perf") is None:
+        missing("perf")
     file = hunt_file(tmp_path, "perf")
     command = [sys.executable, "-m", "karat", "hunt", "run", str(file)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
