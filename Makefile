@@ -3,20 +3,29 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CHECK_PYTHON := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
 
-.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index hunts soak-kills fuzz clean
+.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index hunts soak-kills fuzz site clean
 
 # Every package at the version and with the hashes of requirements/dev.txt; karat itself from here.
 $(STAMP): pyproject.toml requirements/dev.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-demo: $(STAMP)
+# An environment of its own, with what users install: the development environment takes minutes.
+DEMO := build/demo-venv
+$(DEMO)/.installed: pyproject.toml
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile .
+	touch $@
+
+demo: $(DEMO)/.installed
 	@rm -rf build/demo
-	@$(BIN)/karat demo build/demo
+	@PYTHONPATH=src $(DEMO)/bin/python -m karat demo build/demo
 
 # Many tests start karat as a process; where bytecode is not kept, each of them compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,6 +70,10 @@ lock:
 	$(BIN)/uv pip compile pyproject.toml --extra dev --group build --universal --generate-hashes --no-emit-index-url --quiet \
 	    --custom-compile-command 'make lock' $(ARGS) -o requirements/dev.txt
 
+# The documentation as a website; a page that is in no menu, or a link that leads nowhere, is an error.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # The locked versions against the advisories of osv.dev; `make audit ADVISORIES=all.zip` needs no network.
 audit: $(STAMP)
 	$(BIN)/python tools/audit.py $(ADVISORIES)
@@ -73,6 +86,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/diff_speed.py
 	$(BIN)/python benchmarks/bundle_compare.py
 	$(BIN)/python benchmarks/capture_overhead.py
+	$(BIN)/python benchmarks/small_cases.py --cases 1000
 	$(BIN)/python benchmarks/refresh_download.py
 	$(BIN)/python benchmarks/history_speed.py --share 0.025
 

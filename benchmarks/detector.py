@@ -4,7 +4,8 @@ Simulated: false points per flat series of 100, hits (±2) of one step, of a ste
 steps and with short levels, and CPU seconds for 100 to 100,000 points with a step every hundred. `--real FILE`: false points in
 windows of 100 values of a real benchmark's history (the JSON of `karat changes`), shuffled, so that no change is left.
 `--labelled`: series that people marked, which the packages river and statsmodels ship, by F1 as the Turing change point benchmark
-counts it (margin 5, one score over all annotators); karat's changes are its steps, ends of trends, and changes of noise.
+counts it (margin 5, one score over all annotators); "karat" is its steps, as the peers' cuts are, and "karat all" everything
+that `karat changes` names: steps, ends of trends, and changes of noise.
 
 Peers: ruptures (PELT with l2 cost, KernelCPD with a linear kernel, binary segmentation; penalty 3·log n times the noise's
 variance, taken from the differences, or, "all", from all values), Apache Otava and asv, each with its defaults, in an
@@ -188,7 +189,7 @@ def long_series(n: int, seed: int) -> Series:
 def open_detector(name: str) -> Detector:
     if name in RUPTURES:
         return _ruptures(name)
-    return {"karat": _karat, "karat changes": _karat_changes, "otava": _otava, "asv": _asv}[name]()
+    return {"karat": _karat, "karat all": _karat_all, "otava": _otava, "asv": _asv}[name]()
 
 
 def _karat() -> Detector:
@@ -197,7 +198,7 @@ def _karat() -> Detector:
     return lambda values: [cut.at for cut in steps(values)]
 
 
-def _karat_changes() -> Detector:
+def _karat_all() -> Detector:
     """All that `karat changes` names."""
     from karat.api import changes
 
@@ -313,10 +314,9 @@ def f1(marks: dict[str, list[int]], cuts: set[int], margin: int = 5) -> float:
 
 def labelled(python: Path, name: str, source: dict[str, Any]) -> dict[str, str]:
     """The score of one detector on each series, and the mean."""
-    asked = "karat changes" if name == "karat" else name
     scores = {}
     for series, (metrics, marks) in source.items():
-        found = ask(python, asked, metrics)
+        found = ask(python, name, metrics)
         scores[series] = f1(marks, {cut for cuts, _ in found for cut in cuts})
     return {
         **{key: f"{value:.3f}" for key, value in scores.items()},
@@ -400,7 +400,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500, help="series per column (a fifth of it for many steps)")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--only", default="karat,KernelCPD,KernelCPD all,binseg,binseg all,otava,asv")
+    parser.add_argument("--only", default="karat,karat all,KernelCPD,KernelCPD all,binseg,binseg all,otava,asv")
     parser.add_argument("--labelled", action="store_true", help="series that people marked, which packages ship")
     parser.add_argument("--real", type=Path, metavar="FILE", help="shuffled windows of a real benchmark's history")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep environments there, and use them again")

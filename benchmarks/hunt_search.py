@@ -93,6 +93,7 @@ class World:
     dip: Pair | None = None
     noise: Noise = Noise()
     failing: Pair | None = None  # First and length of the builds that always crash.
+    rebuild: int = 1  # Each build is made in so many ways, which take turns.
     seen: dict[int, Observed] = field(default_factory=dict)
     runs: int = 0
 
@@ -104,6 +105,9 @@ class World:
         self._off = self.noise.build * self.rng.standard_normal(self.count)
         self._workers = self.noise.worker * self.rng.standard_normal(4)
         self._last = float(self.rng.standard_normal())
+        self._others = self.noise.build * np.random.default_rng(int(1e9 * abs(self._last))).standard_normal(
+            (2, self.count)
+        )
 
     def run(self, at: int) -> float | None:
         """One more run of a build; None: no value."""
@@ -111,6 +115,8 @@ class World:
         worker = int(self.rng.integers(4)) if self.noise.worker else 0
         value = self._value(at, worker)
         before = self.seen.get(at, Observed())
+        if nth := len(before.outcomes) % self.rebuild:
+            value = value and value * (1 + float(self._others[nth - 1, at] - self._off[at]))
         outcome = Outcome.OK if value is not None else Outcome.BROKEN if self.broken[at] else Outcome.CRASH
         values = before.values if value is None else {"m": (*before.values.get("m", ()), value)}
         self.seen[at] = Observed(values=values, outcomes=(*before.outcomes, outcome), **self._context(before, worker))
@@ -119,7 +125,9 @@ class World:
     def _context(self, before: Observed, worker: int) -> dict[str, tuple[Any, ...]]:
         if not hasattr(before, "where"):  # an older karat
             return {}
-        return {"where": (*before.where, f"w{worker}"), "started": (*before.started, float(self.runs))}
+        builds = (*before.builds, str(len(before.outcomes) % self.rebuild))
+        where, started = (*before.where, f"w{worker}"), (*before.started, 3600.0 * self.runs)
+        return {"where": where, "started": started, "builds": builds if self.rebuild > 1 else ()}
 
     def _value(self, at: int, worker: int) -> float | None:
         failing = self.failing is not None and 0 <= at - self.failing[0] < self.failing[1]
@@ -229,6 +237,12 @@ def ours(strategy: str, **wish: int) -> Search:
         return {(span.good, span.bad): span.confidence for span in decision.spans}
 
     return search
+
+
+def rebuilt(world: World) -> dict[Pair, float]:
+    """Adaptive with `rebuild = 3`."""
+    world.rebuild = 3
+    return ours("adaptive")(world)
 
 
 def plain_bisect(world: World) -> dict[Pair, float]:
@@ -435,6 +449,7 @@ FEW: dict[str, Search] = {
 MAPS: dict[str, Search] = {**FEW, NEIGHBOURS: neighbours}
 TESTS: dict[str, Search] = {**FEW, "bisect": ours("bisect")}
 WISH: dict[str, Search] = FEW | {"adaptive, min_dip = 8": ours("adaptive", min_dip=8)}
+BUILDS: dict[str, Search] = FEW | {"adaptive, rebuild = 3": rebuilt}
 PIECE = 10  # Histories that one process plays at a time.
 Make = Callable[[np.random.Generator, int], World]
 SCENARIOS: dict[str, tuple[Make, dict[str, Search]]] = {
@@ -445,8 +460,12 @@ SCENARIOS: dict[str, tuple[Make, dict[str, Search]]] = {
     "flaky runs": (flaky_runs, FEW),
     "four steps and a dip of 8": (partial(with_dip, size=8), WISH),
     "crash stretch of 8": (crash_stretch, WISH),
-    **{f"flat, {name}": (partial(flat, noise=noise), FEW) for name, noise in NOISES.items()},
-    **{f"lasting, {name}": (partial(lasting, noise=noise), FEW) for name, noise in NOISES.items() if name != "plain"},
+    **{
+        f"{kind}, {name}": (partial(make, noise=noise), BUILDS if noise.build else FEW)
+        for kind, make in (("flat", flat), ("lasting", lasting))
+        for name, noise in NOISES.items()
+        if (kind, name) != ("lasting", "plain")
+    },
 }
 
 

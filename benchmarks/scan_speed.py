@@ -181,7 +181,7 @@ def main() -> None:
         whole = best(lambda: subprocess.run(command, check=True), asked.repeat)
     print(
         f"{len(paths):,} files, {size / 1e6:.1f} MB, {len(report.op_tests):,} op test classes,"
-        f" {report.parsed:,} files parsed, {dict(report.states)}"
+        f" {report.files.parsed:,} files parsed, {report.states}"
     )
     for label, (seconds, used) in (
         ("read", reading),

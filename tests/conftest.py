@@ -11,7 +11,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,12 +21,18 @@ from factories.ray_clusters import RayCluster, ray_cluster
 from factories.repositories import Repository
 from factories.slurm_clusters import SlurmCluster, slurm_cluster
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
 
-# A shell ignores Ctrl-C in what it starts in the background, and so would every process that a test starts to send it one.
+# A shell ignores Ctrl-C in what it starts in the background, nohup ignores hang-ups, and so would every process that a test
+# starts to send it one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -46,7 +52,7 @@ def framework(name: str) -> Any:
         missing(f"{name} (pip install {_PACKAGES.get(name, name)})")
 
 
-_PACKAGES = {"paddle": "paddlepaddle"}
+_PACKAGES = {"paddle": "paddlepaddle", "pre_commit": "pre-commit", "yaml": "pyyaml"}
 
 
 # Every token that a test hands to karat looks like one of these; they must be found nowhere.
@@ -89,6 +95,18 @@ def chromium() -> str:
         missing("playwright (pip install 'karat[browser]')")
     found = CHROMIUM if Path(CHROMIUM).exists() else shutil.which("chromium")
     return found or missing("chromium (apt install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """A Chromium that asks nobody on its own."""
+    from playwright.sync_api import sync_playwright
+
+    quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", *quiet])
+        yield running
+        running.close()
 
 
 @pytest.fixture

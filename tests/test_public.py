@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import karat
+from factories.captured import capture, identity
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -20,7 +21,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["karat", "karat.cli", "karat.cli.diff", "karat.config", "karat.findings"])
+@pytest.mark.parametrize("module", ["karat", "karat.cli", "karat.cli.goldens.diff", "karat.config", "karat.findings"])
 def test_light_modules_import_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -43,3 +44,14 @@ def test_a_diff_loads_only_what_it_needs(tmp_path: Path) -> None:
     assert {"numpy", "karat.diffs.workers"} <= loaded
     unwanted = {"json", "html", "concurrent.futures", "rich", "httpx", "importlib.metadata", "csv", "tomllib"}
     assert not unwanted & loaded
+
+
+@pytest.mark.slow
+def test_verifying_needs_no_numpy(tmp_path: Path) -> None:
+    capture(tmp_path / "captures", identity())
+    command = [sys.executable, "-X", "importtime", "-m", "karat", "verify", "captures"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0, done.stderr
+    assert {"blake3", "karat.bundles.verify"} <= loaded
+    assert not {"numpy", "rich", "httpx"} & loaded

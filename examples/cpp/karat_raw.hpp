@@ -8,12 +8,15 @@
 //   outputs.add("output", "expected", "float32", x.shape, values.data(), values.size() * sizeof(float));
 //   outputs.close();                                      // writes the table; without it there is nothing
 //
-// The layout is documented in docs/bundles.md. Elements are in C order and little-endian, and so must be the
+// What is read is held against its digest, and another one is an error; tables of format 1 have none that is checked
+// here. The layout is documented in docs/bundles.md. Elements are in C order and little-endian, and so must be the
 // machine that this runs on.
 
 #ifndef KARAT_RAW_HPP
 #define KARAT_RAW_HPP
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +39,8 @@ struct Error : std::runtime_error {
 
 namespace detail {
 
-constexpr const char* first_line = "karat-raw 1";
+constexpr const char* first_line = "karat-raw 2";
+constexpr const char* first_line_1 = "karat-raw 1";
 constexpr const char* table_name = "tensors.txt";
 
 inline std::uint64_t number(const std::string& digits, const std::string& where) {
@@ -112,6 +116,148 @@ inline void check_field(const std::string& field) {
         throw Error("expected a name without tabs and line ends, found '" + field + "'");
 }
 
+// BLAKE3, plain, 32 bytes (github.com/BLAKE3-team/BLAKE3-specs): chunks of 1024 bytes are the leaves of a binary tree.
+class Blake3 {
+public:
+    using Words = std::array<std::uint32_t, 8>;
+
+    void update(const unsigned char* data, std::size_t size) {
+        while (size > 0) {
+            // The last block of a chunk, and the last chunk, wait until it is known whether more follows.
+            if (used_ == 64) {
+                if (blocks_ == 15) end_chunk();
+                else {
+                    chunk_ = compress(chunk_, block_, chunks_, 64, blocks_ == 0 ? start : 0);
+                    ++blocks_;
+                }
+                used_ = 0;
+            }
+            const std::size_t part = std::min(size, std::size_t{64} - used_);
+            std::memcpy(block_.data() + used_, data, part);
+            used_ += part;
+            data += part;
+            size -= part;
+        }
+    }
+
+    std::array<unsigned char, 32> digest() const {
+        std::array<unsigned char, 64> block = block_;
+        std::fill(block.begin() + static_cast<std::ptrdiff_t>(used_), block.end(), static_cast<unsigned char>(0));
+        std::uint32_t flags = end | (blocks_ == 0 ? start : 0), size = static_cast<std::uint32_t>(used_);
+        Words from = chunk_;
+        std::uint64_t counter = chunks_;
+        for (std::size_t left = stack_.size(); left > 0; --left) {
+            block = joined(stack_[left - 1], compress(from, block, counter, size, flags));
+            from = initial;
+            counter = 0, size = 64, flags = parent;
+        }
+        const Words found = compress(from, block, counter, size, flags | root);
+        std::array<unsigned char, 32> bytes{};
+        for (std::size_t i = 0; i < 32; ++i) bytes[i] = static_cast<unsigned char>(found[i / 4] >> (8 * (i % 4)));
+        return bytes;
+    }
+
+private:
+    static constexpr Words initial{0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
+                                   0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19};
+    static constexpr std::uint32_t start = 1, end = 2, parent = 4, root = 8;
+
+    static std::uint32_t turned(std::uint32_t word, unsigned by) { return (word >> by) | (word << (32 - by)); }
+
+    static Words compress(const Words& from, const std::array<unsigned char, 64>& block, std::uint64_t counter,
+                          std::uint32_t size, std::uint32_t flags) {
+        static constexpr std::size_t order[16] = {2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8};
+        static constexpr std::size_t mixed[8][4] = {{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15},
+                                                    {0, 5, 10, 15}, {1, 6, 11, 12}, {2, 7, 8, 13}, {3, 4, 9, 14}};
+        std::array<std::uint32_t, 16> words, next, s;
+        for (std::size_t i = 0; i < 16; ++i)
+            words[i] = static_cast<std::uint32_t>(block[4 * i]) | static_cast<std::uint32_t>(block[4 * i + 1]) << 8 |
+                       static_cast<std::uint32_t>(block[4 * i + 2]) << 16 |
+                       static_cast<std::uint32_t>(block[4 * i + 3]) << 24;
+        std::copy(from.begin(), from.end(), s.begin());
+        std::copy(initial.begin(), initial.begin() + 4, s.begin() + 8);
+        s[12] = static_cast<std::uint32_t>(counter);
+        s[13] = static_cast<std::uint32_t>(counter >> 32);
+        s[14] = size;
+        s[15] = flags;
+        for (int round = 0; round < 7; ++round) {
+            for (std::size_t i = 0; i < 8; ++i) {
+                std::uint32_t &a = s[mixed[i][0]], &b = s[mixed[i][1]], &c = s[mixed[i][2]], &d = s[mixed[i][3]];
+                a += b + words[2 * i];
+                d = turned(d ^ a, 16);
+                c += d;
+                b = turned(b ^ c, 12);
+                a += b + words[2 * i + 1];
+                d = turned(d ^ a, 8);
+                c += d;
+                b = turned(b ^ c, 7);
+            }
+            for (std::size_t i = 0; i < 16; ++i) next[i] = words[order[i]];
+            words = next;
+        }
+        Words found;
+        for (std::size_t i = 0; i < 8; ++i) found[i] = s[i] ^ s[i + 8];
+        return found;
+    }
+
+    static std::array<unsigned char, 64> joined(const Words& left, const Words& right) {
+        std::array<unsigned char, 64> block;
+        for (std::size_t i = 0; i < 64; ++i) {
+            const std::uint32_t word = i < 32 ? left[i / 4] : right[i / 4 - 8];
+            block[i] = static_cast<unsigned char>(word >> (8 * (i % 4)));
+        }
+        return block;
+    }
+
+    void end_chunk() {
+        Words found = compress(chunk_, block_, chunks_, 64, end);
+        ++chunks_;
+        // As many subtrees are complete as the number of chunks ends with zeros.
+        for (std::uint64_t count = chunks_; (count & 1) == 0; count >>= 1) {
+            found = compress(initial, joined(stack_.back(), found), 0, 64, parent);
+            stack_.pop_back();
+        }
+        stack_.push_back(found);
+        chunk_ = initial;
+        blocks_ = 0;
+    }
+
+    std::vector<Words> stack_;
+    Words chunk_ = initial;
+    std::array<unsigned char, 64> block_{};
+    std::size_t used_ = 0;
+    unsigned blocks_ = 0;
+    std::uint64_t chunks_ = 0;
+};
+
+// The digest of a tensor: over dtype, shape and the hashes of its elements in pieces of 16 MiB.
+inline std::string digest(const std::string& dtype, const std::string& shape, const void* data, std::uint64_t nbytes) {
+    constexpr std::uint64_t piece = std::uint64_t{16} << 20;
+    const std::string head = std::string("karat.tensor/2") + '\0' + dtype + '\0' + shape + '\0';
+    Blake3 whole;
+    whole.update(reinterpret_cast<const unsigned char*>(head.data()), head.size());
+    std::uint64_t at = 0;
+    do {
+        const std::uint64_t size = std::min(piece, nbytes - at);
+        Blake3 one;
+        if (size > 0) one.update(static_cast<const unsigned char*>(data) + at, static_cast<std::size_t>(size));
+        whole.update(one.digest().data(), 32);
+        at += size;
+    } while (at < nbytes);
+    std::string text = "blake3:";
+    for (unsigned char byte : whole.digest()) {
+        text += "0123456789abcdef"[byte >> 4];
+        text += "0123456789abcdef"[byte & 15];
+    }
+    return text;
+}
+
+inline std::string joined(const std::vector<std::uint64_t>& shape) {
+    std::string lengths;
+    for (std::uint64_t length : shape) lengths += (lengths.empty() ? "" : "x") + std::to_string(length);
+    return lengths;
+}
+
 }  // namespace detail
 
 // One tensor of a folder; its elements are read when asked for.
@@ -120,8 +266,9 @@ struct Tensor {
     std::string name;   // input/0, expected/logits
     std::string dtype;  // float32, bfloat16, int64
     std::vector<std::uint64_t> shape;
+    std::vector<std::uint64_t> strides;  // in elements, of what did not lie in C order in memory; else empty
     std::uint64_t nbytes = 0;
-    std::string sha256;  // of the file's bytes; may be empty in outputs
+    std::string digest;  // blake3:…; may be empty in outputs, and is the file's sha256 in format 1
     std::filesystem::path path;
 
     std::uint64_t elements() const { return detail::count(shape, name); }
@@ -130,6 +277,26 @@ struct Tensor {
         std::vector<unsigned char> data(static_cast<std::size_t>(nbytes));
         read(data.data());
         return data;
+    }
+
+    // The elements where `strides` says, for a program that wants channels last as channels last; bytes() has C order.
+    std::vector<unsigned char> in_memory_order() const {
+        std::vector<unsigned char> data = bytes();
+        if (strides.empty()) return data;
+        std::vector<unsigned char> laid(data.size());
+        const std::size_t item = static_cast<std::size_t>(nbytes / elements());
+        std::vector<std::uint64_t> index(shape.size());
+        std::uint64_t to = 0;
+        for (std::size_t from = 0; from < data.size(); from += item) {
+            std::memcpy(laid.data() + static_cast<std::size_t>(to) * item, data.data() + from, item);
+            for (std::size_t axis = shape.size(); axis-- > 0;) {
+                to += strides[axis];
+                if (++index[axis] < shape[axis]) break;
+                to -= strides[axis] * shape[axis];
+                index[axis] = 0;
+            }
+        }
+        return laid;
     }
 
     template <class T>
@@ -148,6 +315,10 @@ private:
         file.read(static_cast<char*>(target), static_cast<std::streamsize>(nbytes));
         if (!file || static_cast<std::uint64_t>(file.gcount()) != nbytes)
             throw Error(path.string() + ": expected " + std::to_string(nbytes) + " bytes, could not read them");
+        if (digest.compare(0, 7, "blake3:") != 0) return;
+        const std::string found = detail::digest(dtype, detail::joined(shape), target, nbytes);
+        if (found != digest)
+            throw Error(path.string() + ": expected the digest " + digest + ", found " + found);
     }
 };
 
@@ -159,7 +330,7 @@ public:
         std::ifstream lines(table, std::ios::binary);
         if (!lines) throw Error(table.string() + ": expected the table of the tensors, found none");
         std::string line;
-        if (!next(lines, line) || line != detail::first_line)
+        if (!next(lines, line) || (line != detail::first_line && line != detail::first_line_1))
             throw Error(table.string() + ": expected the first line '" + detail::first_line + "', found '" +
                         line.substr(0, 80) + "'");
         for (std::size_t number = 2; next(lines, line); ++number)
@@ -195,21 +366,40 @@ private:
             if (c == '\t') fields.emplace_back();
             else fields.back().push_back(c);
         }
-        if (fields.size() != 7)
-            throw Error(where + ": expected 7 fields apart by tabs, found " + std::to_string(fields.size()));
+        if (fields.size() != 7 && fields.size() != 8)
+            throw Error(where + ": expected 7 or 8 fields apart by tabs, found " + std::to_string(fields.size()));
         Tensor tensor;
         tensor.role = fields[0];
         tensor.name = fields[1];
         tensor.dtype = fields[2];
         tensor.shape = detail::shape(fields[3], where);
         tensor.nbytes = detail::number(fields[4], where);
-        tensor.sha256 = fields[5];
+        tensor.digest = fields[5];
         detail::check_name(fields[6], where);
         tensor.path = folder_ / fields[6];
         check_size(tensor, where);
+        if (fields.size() == 8) {
+            tensor.strides = detail::shape(fields[7], where);
+            check_layout(tensor, where);
+        }
         if (!seen_.insert(tensor.role + '\t' + tensor.name).second)
             throw Error(where + ": expected each tensor once, found '" + tensor.name + "' twice");
         tensors_.push_back(std::move(tensor));
+    }
+
+    // Without gaps and overlaps, no element lies beyond the end.
+    static void check_layout(const Tensor& tensor, const std::string& where) {
+        std::vector<std::pair<std::uint64_t, std::uint64_t>> axes;
+        for (std::size_t axis = 0; axis < std::min(tensor.shape.size(), tensor.strides.size()); ++axis)
+            axes.emplace_back(tensor.strides[axis], tensor.shape[axis]);
+        std::sort(axes.begin(), axes.end());
+        std::uint64_t apart = 1;
+        bool sound = tensor.shape.size() == tensor.strides.size() && tensor.elements() != 0;
+        for (const auto& [stride, length] : axes) {
+            sound = sound && (length > 1 ? stride == apart : stride <= tensor.elements());
+            apart *= length;
+        }
+        if (!sound) throw Error(where + ": expected the strides of a tensor without gaps, found others");
     }
 
     static void check_size(const Tensor& tensor, const std::string& where) {
@@ -238,11 +428,9 @@ public:
         std::filesystem::create_directories(folder_);
     }
 
-    // sha256 of the bytes is optional: karat takes an empty one from a program without a hash.
     void add(const std::string& role, const std::string& name, const std::string& dtype,
-             const std::vector<std::uint64_t>& shape, const void* data, std::uint64_t nbytes,
-             const std::string& sha256 = "") {
-        for (const std::string* field : {&role, &name, &dtype, &sha256}) detail::check_field(*field);
+             const std::vector<std::uint64_t>& shape, const void* data, std::uint64_t nbytes) {
+        for (const std::string* field : {&role, &name, &dtype}) detail::check_field(*field);
         const std::size_t item = detail::item_size(dtype);
         if (item != 0 && (nbytes % item != 0 || detail::count(shape, name) != nbytes / item))
             throw Error(name + ": expected " + std::to_string(detail::count(shape, name)) + " elements of " +
@@ -253,10 +441,9 @@ public:
         out.write(static_cast<const char*>(data), static_cast<std::streamsize>(nbytes));
         out.close();
         if (!out) throw Error((folder_ / file).string() + ": expected to write " + std::to_string(nbytes) + " bytes");
-        std::string lengths;
-        for (std::uint64_t length : shape) lengths += (lengths.empty() ? "" : "x") + std::to_string(length);
+        const std::string lengths = detail::joined(shape);
         table_ << role << '\t' << name << '\t' << dtype << '\t' << (lengths.empty() ? "-" : lengths) << '\t'
-               << nbytes << '\t' << sha256 << '\t' << file << '\n';
+               << nbytes << '\t' << detail::digest(dtype, lengths, data, nbytes) << '\t' << file << '\n';
     }
 
     void close() {

@@ -14,7 +14,7 @@ from torch.export import Dim, export
 if TYPE_CHECKING:
     from flows import Flow
 
-    from karat.captures.golden import Golden
+    from karat.snapshots.golden import Golden
 
 pytestmark = pytest.mark.karat(suite="programs")
 

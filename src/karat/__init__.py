@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
     from karat.gradients.gradcheck import gradcheck
     from karat.gradients.report import GradReport, GradVerdict
-    from karat.optests.op_spec import OpSample, OpSpec
+    from karat.optests.op_spec import OpSample, OpSpec, op_tests
     from karat.optests.op_test import OpTest, skip_check_grad_ci
-    from karat.optests.spec_checks import op_tests
     from karat.tensors.comparison import Comparison
 
 
@@ -46,9 +45,8 @@ _HOMES = {
         "bundles.cases": "cases Case",
         "bundles.places:open_place": "open_bundle",
         "goldens.formats": "read write",
-        "optests.op_spec": "OpSample OpSpec",
+        "optests.op_spec": "OpSample OpSpec op_tests",
         "optests.op_test": "skip_check_grad_ci OpTest",
-        "optests.spec_checks": "op_tests",
         "findings": "CannotVerify ExitCode Finding KaratError Severity UsageError",
         "captures.check": "CaptureFailed CaptureWarning Mismatch",
         "compare.change": "Change MetricChange Verdict",

@@ -14,7 +14,6 @@ _LEAVE_NOTHING = (["diff"], ["check"])
 
 
 def main() -> None:
-    """Run the command line."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         from karat import __version__
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from karat.changepoints.examine import ChangesReport
     from karat.changepoints.series import Better
     from karat.checks.report import CheckReport
-    from karat.checks.settings import Improved, Unknown
     from karat.compare.history import Past
     from karat.config import Config
     from karat.diffs.diff import DiffOptions
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
     from karat.hunts.model import HuntReport
     from karat.hunts.settings import HuntSettings
     from karat.refreshes.report import RefreshReport
+    from karat.replays.judge import ReplayReport
     from karat.replays.options import Framework, ReplayOptions
-    from karat.replays.outcome import ReplayReport
+    from karat.settings import Improved
     from karat.sources.source import Progress
     from karat.system.command import Command
 
@@ -41,6 +41,7 @@ def diff(  # noqa: PLR0913 - one parameter per option
     new: str | Path | None = None,
     *,
     cwd: str | Path = ".",
+    cached: bool = False,
     only: Sequence[str] = (),
     only_metric: Sequence[str] = (),
     everything: bool = False,
@@ -54,7 +55,8 @@ def diff(  # noqa: PLR0913 - one parameter per option
 ) -> Diff:
     """Compare goldens, old against new, and judge what changed.
 
-    `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree. With `history`, moves
+    `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree, or what is staged if it is
+    `cached` that is asked for. With `history`, moves
     are held against those of earlier refreshes; by default if that was asked for before.
     """
     from karat.config import load
@@ -74,7 +76,7 @@ def diff(  # noqa: PLR0913 - one parameter per option
         progress=progress,
         store=store or os.environ.get("KARAT_STORE") or (config.store.url if "store:" in f"{old}{new}" else None),
     )
-    return diff_(_word(old), _word(new), cwd=cwd, options=options)
+    return diff_(_word(old), _word(new), cwd=cwd, options=options, cached=cached)
 
 
 def diff_options(config: Config, *, history: bool | None = None, **rest: Any) -> DiffOptions:
@@ -101,9 +103,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     exact: Sequence[str] = (),
     only: Sequence[str] = (),
     rows: Sequence[str] = (),
-    strict: bool = False,
     improved: Improved | None = None,
-    unknown: Unknown | None = None,
     history: bool | None = None,
     preset: str | None = None,
     jobs: int | None = 1,
@@ -144,7 +144,7 @@ def check(  # noqa: PLR0913 - one parameter per option
             patterns=(*refresh_.members, *refresh_.artifacts) if refresh_.target else (),
             mapped=mapped if refresh_.members and refresh_.target else None,
         ),
-        today=day(None, os.environ),
+        today=day(os.environ),
         rules=config.rule_book(),
         status=tuple(config.status),
         record=config.record,
@@ -152,11 +152,10 @@ def check(  # noqa: PLR0913 - one parameter per option
         flaky=suite.flaky if (suite := config.suite_tree()) else lambda _path: (),
         fill=tables.fill if tables else {},
         exact=tuple(exact),
-        strict=strict,
         jobs=jobs,
         improved=improved or config.check.improved,
-        unknown=unknown or config.check.unknown,
-        unknown_rows=None if unknown else config.check.unknown_rows,
+        unknown=config.check.unknown,
+        unknown_rows=config.check.unknown_rows,
         rows=tuple(rows),
         environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
         past=past,
@@ -215,8 +214,8 @@ def refresh(  # noqa: PLR0913 - one parameter per option
 
     from karat.config import load
     from karat.goldens.paths import PathFilter
+    from karat.refreshes.jobs import RefreshOptions
     from karat.refreshes.refresh import refresh as refresh_
-    from karat.refreshes.settings import RefreshOptions
     from karat.refreshes.worktree import ensure_may_write, reset_goldens
     from karat.sources.open import SourceOptions, check_options, open_source, own_files
     from karat.system.command import Command
@@ -277,16 +276,12 @@ def replay(  # noqa: PLR0913 - one parameter per option
     *,
     command: str | None = None,
     only: Sequence[str] = (),
-    suites: Sequence[str] = (),
-    flows: Sequence[str] = (),
     framework: Framework | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    verify: bool = True,
     store: str | None = None,
     timeout: float | None = 600.0,
     jobs: int = 1,
-    isolated: bool = False,
     keep: Path | None = None,
     env_pass: Sequence[str] = (),
     progress: Progressed | None = None,
@@ -301,44 +296,35 @@ def replay(  # noqa: PLR0913 - one parameter per option
     options = replay_options(
         run,
         command=command,
-        only=only,
-        suites=suites,
-        flows=flows,
+        only=tuple(only),
         framework=framework,
         rtol=rtol,
         atol=atol,
-        verify=verify,
         store=store,
         timeout=timeout,
         jobs=jobs,
-        isolated=isolated,
         keep=keep,
-        env_pass=env_pass,
+        env_pass=tuple(env_pass),
     )
     return replay_(str(bundle), options, progress)
 
 
-def replay_options(  # noqa: PLR0913 - one parameter per option
+def replay_options(
     run: str | None,
     *,
     command: str | None,
-    only: Sequence[str],
-    suites: Sequence[str],
-    flows: Sequence[str],
     framework: Framework | None,
     rtol: float | None,
     atol: float | None,
-    verify: bool,
     store: str | None,
-    timeout: float | None,
-    jobs: int,
-    isolated: bool,
-    keep: Path | None,
-    env_pass: Sequence[str],
+    **rest: Any,
 ) -> ReplayOptions:
-    """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`."""
+    """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`.
+
+    `rest`: the others, as `ReplayOptions` names them.
+    """
     from karat.config import load
-    from karat.replays.options import CaseFilter, CaseOptions, ReplayOptions, parse_command, parse_function
+    from karat.replays.options import CaseOptions, ReplayOptions, parse_command, parse_function
 
     if (run is None) == (command is None):
         raise UsageError(
@@ -347,14 +333,9 @@ def replay_options(  # noqa: PLR0913 - one parameter per option
         )
     return ReplayOptions(
         runner=parse_function(run) if run is not None else parse_command(command or "", Path.cwd()),
-        wanted=CaseFilter(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
-        case=CaseOptions(framework=framework, rtol=rtol, atol=atol, verify=verify),
+        case=CaseOptions(framework=framework, rtol=rtol, atol=atol),
         store=store or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url,
-        timeout=timeout,
-        jobs=jobs,
-        isolated=isolated,
-        keep=keep,
-        env_pass=tuple(env_pass),
+        **rest,
     )
 
 
@@ -452,7 +433,7 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     """
     from karat.hunts.hunt import hunt_into, new_journal, resume_hunt
     from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read
-    from karat.hunts.journal.records import settings_json
+    from karat.hunts.settings import settings_json
 
     file = Path(hunt_toml if settings is None else f"{settings.name}.toml")
     plain = settings or read(file)

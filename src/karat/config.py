@@ -1,7 +1,6 @@
 """Configuration: karat.toml, or [tool.karat] in pyproject.toml, over a preset, over the defaults.
 
-In: a folder to start from. Out: a frozen `Config` that remembers where each value came from. Each room declares its own
-table as a struct, which is imported when the file has that table or somebody asks for it. Unknown keys are errors with a
+In: a folder to start from. Out: a frozen `Config` that remembers where each value came from. Unknown keys are errors with a
 suggestion: a misspelt threshold that is silently ignored is a golden nobody guards.
 """
 
@@ -9,48 +8,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from enum import EnumType
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from karat.compare.rules import STATUS_ORDER, PartialRule, RuleBook, parse_rule
+from karat.compare.rules import STATUS_ORDER, PartialRule, RuleBook, RuleTable
 from karat.findings import UsageError, check_keys, expect, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.settings import (
+    AuditSettings,
+    BundleSettings,
+    CheckExemption,
+    CheckSettings,
+    PolicySettings,
+    RecordSettings,
+    RefreshSettings,
+    SnapshotSettings,
+    StoreSettings,
+    SuiteSettings,
+)
 from karat.system.command import Command
 
 if TYPE_CHECKING:
-    from karat.audits.settings import AuditSettings
-    from karat.captures.settings import BundleSettings
-    from karat.checks.settings import CheckExemption, CheckSettings
-    from karat.policy.settings import PolicySettings
-    from karat.presets.suite import Suite, SuiteSettings
-    from karat.refreshes.settings import RefreshSettings
-    from karat.runs.settings import RecordSettings
-    from karat.store.settings import StoreSettings
+    from karat.presets.suite import Suite
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-TABLES = {
-    "refresh": "refreshes.settings:RefreshSettings",
-    "check": "checks.settings:CheckSettings",
-    "record": "runs.settings:RecordSettings",
-    "audit": "audits.settings:AuditSettings",
-    "bundles": "captures.settings:BundleSettings",
-    "store": "store.settings:StoreSettings",
-    "policy": "policy.settings:PolicySettings",
-    "suite": "presets.suite:SuiteSettings",
+TABLES: Mapping[str, type[msgspec.Struct]] = {
+    "refresh": RefreshSettings,
+    "check": CheckSettings,
+    "record": RecordSettings,
+    "audit": AuditSettings,
+    "bundles": BundleSettings,
+    "snapshots": SnapshotSettings,
+    "store": StoreSettings,
+    "policy": PolicySettings,
+    "suite": SuiteSettings,
 }
-"""Table of karat.toml → the struct that declares its keys."""
+"""Table of karat.toml → the struct that declares its keys, and an attribute of `Config`."""
 _GOLDENS = ("paths", "exclude", "cases")
 _TOP = ("preset", "history", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What a project wants of karat."""
 
     paths: Sequence[str] = DEFAULT_GLOBS
@@ -62,13 +66,20 @@ class Config:
     history: bool | None = None
     """Whether diff, summary and check hold moves against earlier ones; None: if that was asked for before."""
     exempt: Sequence[CheckExemption] = ()
-    tables: Mapping[str, msgspec.Struct] = field(default_factory=dict)
-    """The tables that the file or its preset has."""
+    refresh: RefreshSettings = RefreshSettings()
+    check: CheckSettings = CheckSettings()
+    record: RecordSettings = RecordSettings()
+    audit: AuditSettings = AuditSettings()
+    bundles: BundleSettings = BundleSettings()
+    snapshots: SnapshotSettings = SnapshotSettings()
+    store: StoreSettings = StoreSettings()
+    policy: PolicySettings = PolicySettings()
+    suite: SuiteSettings = SuiteSettings()
     preset: str | None = None
     file: Path | None = None
     root: Path = Path()
     """The work tree, from which goldens and the files of a suite are named."""
-    origins: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = {}
     """Key → where its value came from: a file, `preset NAME`, or `default`."""
 
     def rule_book(self) -> RuleBook:
@@ -78,57 +89,12 @@ class Config:
 
     def suite_tree(self) -> Suite | None:
         """What the suite's own tree says about its gate, if the preset knows where."""
-        if (settings := self.tables.get("suite")) is None:
+        if self.suite == SuiteSettings():
             return None
         from karat.presets.suite import Suite
 
         preset = [rule for rule in self.rules if rule.origin.startswith("preset ")]
-        return Suite(cast("SuiteSettings", settings), self.root, preset)
-
-    @property
-    def suite(self) -> SuiteSettings:
-        """The table [suite]."""
-        return cast("SuiteSettings", self.table("suite"))
-
-    def table(self, name: str) -> msgspec.Struct:
-        """One of TABLES, with its defaults."""
-        return self.tables.get(name) or _kind(name)()
-
-    @property
-    def refresh(self) -> RefreshSettings:
-        """The table [refresh]."""
-        return cast("RefreshSettings", self.table("refresh"))
-
-    @property
-    def check(self) -> CheckSettings:
-        """The table [check]."""
-        return cast("CheckSettings", self.table("check"))
-
-    @property
-    def record(self) -> RecordSettings:
-        """The table [record]."""
-        return cast("RecordSettings", self.table("record"))
-
-    @property
-    def audit(self) -> AuditSettings:
-        """The table [audit]."""
-        return cast("AuditSettings", self.table("audit"))
-
-    @property
-    def bundles(self) -> BundleSettings:
-        """The table [bundles]."""
-        return cast("BundleSettings", self.table("bundles"))
-
-    @property
-    def store(self) -> StoreSettings:
-        """The table [store]; a relative folder is taken from where karat.toml is."""
-        own = cast("StoreSettings", self.table("store"))
-        return own.seen_from(self.file.parent if self.file is not None else Path.cwd())
-
-    @property
-    def policy(self) -> PolicySettings:
-        """The table [policy]."""
-        return cast("PolicySettings", self.table("policy"))
+        return Suite(self.suite, self.root, preset)
 
 
 def find(start: Path) -> Path | None:
@@ -160,19 +126,23 @@ def load(start: Path, *, preset: str | None = None) -> Config:
                 f"{where}: no preset is called {chosen!r}{suggest(str(chosen), PRESETS)}; there are {', '.join(PRESETS)}",
                 next_command="karat config --preset megatron-lm",
             )
-        import tomllib
-        from importlib import resources
-
-        text = resources.files("karat").joinpath("presets", f"{chosen}.toml").read_text(encoding="utf-8")
-        base = _read(tomllib.loads(text), f"preset {chosen}", base)
-    if file is None:
-        return _read({}, "default", base, preset=chosen)
+        base = load_preset(chosen, base)
     try:
-        return _read(raw, file.name, base, file=file, preset=chosen)
+        config = _read(raw, file.name if file else "default", base, file=file, preset=chosen)
     except UsageError as error:
         # `karat config` would only stop at the same mistake.
-        error.next_command = _edit(file)
+        error.next_command = _edit(file) if file else error.next_command
         raise
+    return replace(config, store=config.store.seen_from(file.parent if file else Path.cwd()))
+
+
+def load_preset(name: str, base: Config | None = None) -> Config:
+    """What a preset says, over the defaults."""
+    import tomllib
+    from importlib import resources
+
+    text = resources.files("karat").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+    return _read(tomllib.loads(text), f"preset {name}", base or Config())
 
 
 def _edit(file: Path) -> Command:
@@ -201,18 +171,12 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     return table
 
 
-def _kind(table: str) -> type[msgspec.Struct]:
-    module, _, name = TABLES[table].partition(":")
-    kind: type[msgspec.Struct] = getattr(import_module(f"karat.{module}"), name)
-    return kind
-
-
 def _read(
     raw: Mapping[str, Any], origin: str, base: Config, *, file: Path | None = None, preset: str | None = None
 ) -> Config:
     check_keys(raw, _TOP, origin)
     origins = {**base.origins}
-    tables = dict(base.tables)
+    tables: dict[str, Any] = {name: getattr(base, name) for name in TABLES}
     for name, value in raw.items():
         if name != "goldens" and name not in TABLES:
             origins[name] = origin
@@ -220,17 +184,15 @@ def _read(
         expect(isinstance(value, dict), f"{origin}: [{name}] must be a table, found {value!r}")
         origins |= {f"{name}.{key}": origin for key in value}
         if name in TABLES:
-            kind = _kind(name)
-            under = base.tables.get(name)
-            before = {key: getattr(under, key) for key in kind.__struct_fields__} if under else {}
-            tables[name] = _converted({**before, **value}, kind, f"{origin} [{name}]")
+            before = asdict(tables[name])
+            tables[name] = _converted({**before, **value}, TABLES[name], f"{origin} [{name}]")
     goldens = raw.get("goldens", {})
     check_keys(goldens, _GOLDENS, f"{origin} [goldens]")
-    rules = _tables_of(raw, "rules", origin)
+    rules: list[PartialRule] = []
+    for entry, where in _tables_of(raw, "rules", origin):
+        rules += _converted(entry, RuleTable, where).partial_rules(entry, origin)
     exempt: list[CheckExemption] = []
     for entry, where in _tables_of(raw, "exempt", origin):
-        from karat.checks.settings import CheckExemption
-
         found = _converted(entry, CheckExemption, where)
         narrows = not {found.path, found.metric, found.row or "*"} <= {"*", "**"}
         expect(narrows, f"{where}: expected path, metric or row to narrow it, found an exemption of everything")
@@ -242,11 +204,11 @@ def _read(
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
         cases=_texts(goldens, "cases", base.cases, origin),
-        rules=(*(one for rule, where in rules for one in parse_rule(rule, where, origin)), *base.rules),
+        rules=(*rules, *base.rules),
         status=_texts(raw, "status", base.status, origin),
         fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"),
         exempt=(*exempt, *base.exempt),
-        tables=tables,
+        **tables,
         preset=preset,
         file=file,
         root=base.root,
@@ -298,6 +260,7 @@ _FOUND = {"int": "a number", "float": "a decimal number"}
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _TYPES = re.compile(r"Expected `([\w| ]+)`, got `(\w+)`")
+_LIMIT = re.compile(r"Expected `(\w+)` ([<>]=?) (\S+)")
 
 
 def in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
@@ -315,6 +278,8 @@ def in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
         names = types[1].replace("int | float", "float").split(" | ")
         words = [_NAMES.get(name, name) for name in names if name != "null"]
         return f"{key} must be {' or '.join(words)}, found {_FOUND.get(types[2]) or _NAMES.get(types[2], types[2])}"
+    if limit := _LIMIT.match(said):
+        return f"{key} must be {_NAMES.get(limit[1], limit[1])} {limit[2]} {limit[3].removesuffix('.0')}"
     choices = list(_choices(_hint_at(kind, key)))
     if choices and (found := said.removeprefix("Invalid enum value")) != said:
         return f"{key} must be {' or '.join(choices)}, found{found}"
@@ -339,8 +304,8 @@ def _structs(hint: object) -> Iterator[type[msgspec.Struct]]:
 
 
 def _choices(hint: object) -> Iterator[str]:
-    """The texts that a field may be: of a Literal, and of one that may be absent."""
-    for part in get_args(hint):
+    """The texts that a field may be: of a Literal, of one that may be absent, and of an enumeration."""
+    for part in hint if isinstance(hint, EnumType) else get_args(hint):
         if isinstance(part, str):
             yield part
         else:

@@ -144,7 +144,6 @@ KINDS: Mapping[str, Kind] = {
     "gap": Kind("neighbouring points of a series are missing or could not be tried"),
     "grad-check-missing": Kind("an op test has no gradient check"),
     "grad-failed": Kind("a gradient is wrong"),
-    "history-odd": Kind("the history of a repository is cut off, not linear, or has dates out of order"),
     "hunt-unfinished": Kind("a hunt was stopped before it found an answer", unverified=True),
     "identity-conflict": Kind("two names of a file, or a name and a manifest, disagree about which golden it is"),
     "identity-incomplete": Kind("the names and the manifest do not identify the golden that a file belongs to"),
@@ -164,6 +163,7 @@ KINDS: Mapping[str, Kind] = {
     "missing-actual": Kind("the golden expects a result that the run did not produce"),
     "missing-golden": Kind("the run produced a result that has no golden"),
     "missing-shard": Kind("a table lacks a shard, so its rows would be dropped", condemns="unfit"),
+    "mixed-style": Kind("a line of a file is indented or ended unlike the others, or a lock is not sorted"),
     "moved-golden": Kind("the same bytes now live under another path"),
     "new-golden": Kind("there is no old side to compare with"),
     "new-nan": Kind("a value that was finite is now NaN or infinite", condemns="incomplete"),
@@ -226,10 +226,11 @@ KINDS: Mapping[str, Kind] = {
     "type-changed": Kind("a value changed its type", condemns="unfit"),
     "untested-golden": Kind("no test is known that uses the golden"),
     "unexpected-file": Kind("a bundle contains a file that its manifest does not list"),
-    "unmatched-artifact": Kind("no pattern matches an artifact's name"),
     "unreadable": Kind("the file cannot be parsed in its expected format", condemns="unfit"),
     "unresolved-base": Kind("a base class could not be found, so its members are unknown"),
     "unsafe-type": Kind("a class of the capture is not known here; its fields were restored without it"),
+    "untold-tolerance": Kind("the test compared by its own means and told no tolerance; replays use each dtype's own"),
+    "vacuous-golden": Kind("zeros, another tensor, a permuted output or one that is off by 10% would pass in place of a captured one"),
     "value-drift": Kind("values moved"),
 }
 # fmt: on
@@ -268,17 +269,14 @@ class _Details(TypedDict, total=False):
 
 
 def fail(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    """A finding that fails."""
     return Finding(kind=kind, severity=Severity.FAIL, message=message, **details)
 
 
 def warn(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    """A finding that warns."""
     return Finding(kind=kind, severity=Severity.WARN, message=message, **details)
 
 
 def info(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    """A finding that only informs."""
     return Finding(kind=kind, severity=Severity.INFO, message=message, **details)
 
 

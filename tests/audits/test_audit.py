@@ -14,9 +14,9 @@ from factories.refreshed import DAY, NOON, ONE, TWO, noisy
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.api import diff_options
 from karat.audits.audit import AuditReport, against_baseline, audit, name_of
-from karat.audits.settings import AuditSettings
 from karat.config import load
 from karat.findings import Severity
+from karat.settings import AuditSettings
 from karat.system.command import Command
 
 TODAY = datetime.fromtimestamp(NOON + 20 * DAY, UTC).date()
@@ -39,7 +39,7 @@ def test_a_tree_without_fault_has_no_findings(repository: Repository) -> None:
     repository.write(TWO, golden_text(noisy(2)))
     report = audited(repository.root)
     assert (report.goldens, report.findings) == (2, ())
-    assert report.notes == ("which goldens have a test was not looked at: karat.toml has no [audit] tests",)
+    assert report.notes == ("not looked at: which goldens have a test; karat.toml has no [audit] tests",)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_layout_that_is_not_there_is_said_and_not_judged(repository: Repositor
     repository.write(ONE, golden_text(noisy(1)))
     report = audited(repository.root, tests=TESTS)
     assert report.findings == ()
-    assert report.notes == (f"which goldens have a test was not looked at: no file is {TESTS[0]}",)
+    assert report.notes == (f"not looked at: which goldens have a test; no file matches {TESTS[0]}",)
 
 
 def test_tables_of_suites_that_no_workflow_runs(repository: Repository) -> None:
@@ -168,7 +168,7 @@ def test_tables_of_suites_that_no_workflow_runs(repository: Repository) -> None:
     (repository.root / ".github/workflows/inductor.yml").unlink()
     nothing = audit(repository.root, diff_options(config), config.audit, today=TODAY)
     assert nothing.findings == ()
-    assert nothing.notes[0] == "names of goldens were not looked at: no file is .github/workflows/*.yml"
+    assert nothing.notes[0] == "not looked at: which goldens are named; no file matches .github/workflows/*.yml"
 
 
 def dated(repository: Repository, days: int) -> None:
@@ -213,7 +213,7 @@ def test_ages_need_a_history(tmp_path: Path) -> None:
     path.write_text(golden_text(noisy(1)))
     report = audited(tmp_path, stale=3)
     assert report.goldens == 1
-    assert "ages were not looked at: there is no git history" in report.notes
+    assert "not looked at: how old goldens are; there is no git history" in report.notes
 
 
 def test_deleted_and_ignored_files_are_not_there(repository: Repository) -> None:

@@ -14,7 +14,7 @@ from factories.captured import capture, identity
 from karat.bundles import manifest as manifests
 from karat.bundles.structure import flatten
 from karat.bundles.tensor_files import encode_rows, read_raw
-from karat.bundles.zip_file import bundle_limits
+from karat.bundles.zips import bundle_limits
 from karat.findings import KINDS
 from karat.system.foreign.limits import DENSE
 

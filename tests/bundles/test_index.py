@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -26,7 +27,9 @@ from karat.bundles.index import (
 from karat.bundles.places import open_place
 from karat.findings import Finding
 from karat.schemas import names, schema
-from karat.store.packs.zips import ZipWriter
+from karat.store.zips import ZipWriter
+from karat.tensors.arrays import tensor_of
+from karat.tensors.digests import digest_of
 from karat.tensors.tensor import Damaged
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -36,7 +39,7 @@ INDEXES = st.builds(
     st.just("0.1.0"),
     st.lists(st.builds(IndexedCase, path=PATHS, sha256=HEX), max_size=4),
     st.lists(st.builds(IndexedFile, path=PATHS, size=st.integers(0, 2**62)), max_size=4),
-    st.none() | st.builds(IndexedArchive, size=st.integers(0, 2**62), sha256=HEX),
+    st.none() | st.builds(IndexedArchive, size=st.integers(0, 2**62), sha256=HEX, digest=st.none() | HEX),
 )
 FILES = {"s/f/c/manifest.json": b'{"sha256":"' + b"a" * 64 + b'"}', "s/f/c/x.bin": b"12345"}
 
@@ -129,13 +132,18 @@ def test_a_manifest_with_another_seal_is_named(tmp_path: Path) -> None:
     assert "expected the seal bbbb" in finding.message
 
 
+def archive_of(data: bytes) -> IndexedArchive:
+    digest = digest_of(tensor_of(np.frombuffer(data, np.uint8)))
+    return IndexedArchive(size=len(data), sha256=sha256(data).hexdigest(), digest=digest)
+
+
 def packed(path: Path, files: dict[str, bytes]) -> Path:
     with path.open("x+b") as file:
         writer = ZipWriter(file)
         for name, data in files.items():
             writer.add(name, [data], len(data))
         file.seek(0)
-        archive = IndexedArchive(size=writer.size, sha256=sha256(file.read()).hexdigest())
+        archive = archive_of(file.read())
         data = encode(index_of(files, archive))
         writer.add(NAME, [data], len(data), stored=True)
         writer.close()
@@ -191,7 +199,7 @@ def test_what_lies_between_the_archive_s_end_and_the_index_is_noticed(tmp_path: 
         for name, data in FILES.items():
             writer.add(name, [data], len(data))
         file.seek(0)
-        archive = IndexedArchive(size=writer.size, sha256=sha256(file.read()).hexdigest())
+        archive = archive_of(file.read())
         writer.add("s/f/c/y.bin", [b"more"], 4)
         index = encode(index_of(more, archive))
         writer.add(NAME, [index], len(index), stored=True)

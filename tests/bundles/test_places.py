@@ -18,10 +18,8 @@ from hypothesis import given, strategies as st
 
 from conftest import missing
 from karat.bundles.extents import read_all
-from karat.bundles.folders import FolderPlace
-from karat.bundles.places import BadPlace, Place, open_place
-from karat.bundles.zip_file import bundle_limits
-from karat.bundles.zip_format import DEFLATE, STORED, ZSTD, ZipMember, directory, local_header
+from karat.bundles.places import BadPlace, FolderPlace, Place, open_place
+from karat.bundles.zips import DEFLATE, STORED, ZSTD, ZipMember, bundle_limits, directory, local_header
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.system.archives import Limits
 from karat.system.foreign.limits import DENSE

@@ -30,7 +30,9 @@ from karat.bundles.tensor_files import (
     write_safetensors,
 )
 from karat.tensors.arrays import tensor_of
-from karat.tensors.tensor import Damaged
+from karat.tensors.digests import digest_of
+from karat.tensors.dtypes import CODES, dtype_named
+from karat.tensors.tensor import Damaged, Tensor
 
 
 def header_of(data: bytes) -> Header:
@@ -66,18 +68,32 @@ def test_every_name_and_shape_is_found_where_the_library_put_it(
 ) -> None:
     arrays = {name: np.full(shape, index + 1, dtype) for index, (name, (dtype, shape)) in enumerate(wanted.items())}
     path = tmp_path_factory.mktemp("written") / "t.safetensors"
-    digest = write_safetensors(path, {name: tensor_of(array) for name, array in arrays.items()})
+    sealed, digests = write_safetensors(path, {name: tensor_of(array) for name, array in arrays.items()})
     data = path.read_bytes()
     header = header_of(data)
     assert header.entries.keys() == arrays.keys()
-    assert header.sha256 == digest == sha256(data[: header.start]).hexdigest()
+    assert header.sha256 == sealed == sha256(data[: header.start]).hexdigest()
     for name, array in arrays.items():
         begin, end = header.entries[name].data_offsets
         assert data[header.start + begin : header.start + end] == array.tobytes()
-    # The library reads what it wrote, and sees no metadata.
+        assert digests[name] == digest_of(tensor_of(array))
+    # The library reads it, and sees no metadata.
     known = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     assert known.keys() == arrays.keys()
     assert b"__metadata__" not in data[: header.start]
+
+
+def test_the_bytes_are_those_that_the_library_would_write(tmp_path: Path) -> None:
+    made: dict[str, Tensor] = {}
+    specs, alive, odd = {}, [], 'zä"\x1f\n/\\'
+    for n, name in enumerate(reversed(list(CODES))):
+        called, data = odd[n % len(odd)] + str(n), np.arange(2 * dtype_named(name).itemsize, dtype=np.uint8)
+        made[called] = Tensor(dtype=name, shape=(2,), data=data.data)
+        specs[called] = safetensors.TensorSpec(dtype=name, shape=[2], data_ptr=data.ctypes.data, data_len=data.size)
+        alive.append(data)
+    safetensors.serialize_file(specs, tmp_path / "library")
+    write_safetensors(tmp_path / "karat", made)
+    assert (tmp_path / "karat").read_bytes() == (tmp_path / "library").read_bytes()
 
 
 @pytest.mark.slow
@@ -208,9 +224,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     for row, extent in read_raw(tmp_path):
         data = read_all(extent.extent)
         assert data == arrays[row.name].tobytes()
-        assert row.sha256 == sha256(data).hexdigest()
+        assert row.digest == digest_of(tensor_of(arrays[row.name]))
     first, line, *_ = (tmp_path / TABLE).read_text(encoding="utf-8").split("\n")
-    assert first == "karat-raw 1"
+    assert first == "karat-raw 2"
     assert line.split("\t")[:5] == ["input", "input/0", "float32", "2x3", "24"]
 
 
@@ -231,7 +247,7 @@ def test_files_are_unique_wherever_case_is_ignored(names: list[str]) -> None:
             dtype=st.just("uint8"),
             shape=st.just((3,)),
             nbytes=st.just(3),
-            sha256=st.sampled_from(["", "a" * 64]),
+            digest=st.sampled_from(["", "a" * 64, "blake3:" + "a" * 64]),
             file=st.from_regex(r"\A[a-z0-9]{1,20}\.bin\Z"),
         ),
         unique_by=(lambda row: row.name, lambda row: row.file),
@@ -248,9 +264,9 @@ def test_a_table_is_read_as_it_was_written(rows: list[RawRow]) -> None:
     [
         (b"", "first line"),
         (b"<html>", "first line"),
-        (b"karat-raw 2\n", "first line"),
+        (b"karat-raw 3\n", "first line"),
         (b"\xff\xfe", "UTF-8"),
-        (table("a\tb"), "line 2: expected 7 fields"),
+        (table("a\tb"), "line 2: expected 7 or 8 fields"),
         (table(GOOD.replace("2x3", "2x")), "line 2"),
         (table(GOOD.replace("\t24\t", "\t25\t")), "24 bytes"),
         (table(GOOD.replace("\t24\t", "\t-24\t")), "line 2"),
@@ -258,6 +274,8 @@ def test_a_table_is_read_as_it_was_written(rows: list[RawRow]) -> None:
         (table(GOOD.replace("input.0.bin", "../x")), "line 2"),
         (table(GOOD.replace("input.0.bin", "/etc/passwd")), "line 2"),
         (table(GOOD.replace("input.0.bin", ".hidden")), "line 2"),
+        (table(f"{GOOD}\t3x1"), "without gaps, not in C order, found 3x1"),
+        (table(f"{GOOD}\t1x3"), "without gaps"),
         (table(GOOD, GOOD), "twice"),
         (table(GOOD, GOOD.replace("input/0", "input/1").replace(".0.", ".0.")), "twice"),
         (table(GOOD.replace("0" * 64, "xyz")), "line 2"),

@@ -43,7 +43,7 @@ def only(where: Path) -> Case:
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
     """The folder of one case with everything that a case can have; the root is three above."""
-    return capture(tmp_path / "root", identity(), raw=True, strides=True)
+    return capture(tmp_path / "root", identity(), raw=True)
 
 
 def test_a_sound_place_has_nothing_to_tell(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def odd_structure(node: object) -> Callable[[Manifest], Manifest]:
         lambda manifest: first(manifest, file="expected.safetensors"),
         lambda manifest: first(manifest, file="../inputs.safetensors"),
         lambda manifest: first(manifest, role="expected"),
-        lambda manifest: first(manifest, sha256="0" * 64),
+        lambda manifest: first(manifest, digest="blake3:" + "0" * 64),
         lambda manifest: first(manifest, raw=None),
         lambda manifest: first(manifest, raw="raw/../../x"),
         lambda manifest: first(manifest, raw="raw/expected.ok.bin"),
@@ -299,7 +299,7 @@ def test_a_program_is_copied_whole_or_not_at_all(tmp_path: Path, case: Path) -> 
     assert (tmp_path / "to" / "model.pte").read_bytes() == (case / "program/model.pte").read_bytes()
     path = case / "program" / "model.pte"
     path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(Damaged, match="sha256"):
+    with pytest.raises(Damaged, match="expected the digest"):
         only(tmp_path / "root").copy_program(tmp_path / "to" / "other.pte")
     assert not (tmp_path / "to" / "other.pte").exists()
 

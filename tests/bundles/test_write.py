@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -23,12 +24,12 @@ from karat.bundles.structure import flatten
 from karat.bundles.write import NewCase, write_case
 from karat.schemas import schema
 from karat.tensors.arrays import tensor_of
-from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, Statistics, TensorNumbers, Tolerance
+from karat.tensors.digests import digest_of
 from karat.tensors.tensor import CannotStore, Damaged
 
-SCHEMA = schema("karat.bundle/1")
+SCHEMA = schema("karat.bundle/2")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -70,22 +71,22 @@ def test_the_same_case_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_record_says_everything_about_its_tensor(tmp_path: Path) -> None:
     array = np.array([[1, math.nan, math.inf, -3]], ">f8").T
-    folder = capture(tmp_path, identity(), inputs=array, expected=1, strides=True)
+    folder = capture(tmp_path, identity(), inputs=array, expected=1)
     (record,) = read(folder).tensors
     assert (record.name, record.role, record.dtype, record.shape) == ("input", "input", "float64", (4, 1))
     assert record.big_endian
     assert record.nbytes == 32
-    assert record.sha256 == digest_of(tensor_of(array))
+    assert record.digest == digest_of(tensor_of(array))
     numbers = record.statistics
     assert (numbers.min, numbers.max, numbers.mean, numbers.nan, numbers.inf) == (-3, 1, -1, 1, 1)
 
 
-@pytest.mark.parametrize("strides", [True, False])
-def test_strides_are_recorded_if_asked_for(tmp_path: Path, strides: bool) -> None:  # noqa: FBT001
-    array = np.ones((4, 6), np.float32)[::2, ::3]
-    folder = capture(tmp_path, identity(), inputs=array, strides=strides)
-    record = read(folder).tensors[0]
-    assert record.strides == ((12, 3) if strides else None)
+def test_the_memory_layout_is_recorded_unless_it_has_gaps(tmp_path: Path) -> None:
+    array = np.ones((4, 6), np.float32)
+    folder = capture(tmp_path, identity(), inputs=(array.T, array[::2, ::3]), raw=True)
+    assert [record.strides for record in read(folder).tensors[:2]] == [(1, 6), None]
+    rows = [line.split("\t") for line in (folder / "raw" / "tensors.txt").read_text().splitlines()[1:3]]
+    assert [row[7:] for row in rows] == [["1x6"], []]
 
 
 def test_a_value_that_is_taken_apart_already_is_written_as_it_is(tmp_path: Path) -> None:
@@ -175,6 +176,34 @@ def test_a_full_or_occupied_folder_is_the_callers_to_word(tmp_path: Path) -> Non
         write_case(folder, case)
 
 
+@pytest.mark.parametrize("elements", [8, 1 << 19])
+def test_every_file_and_folder_has_reached_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elements: int
+) -> None:
+    synced: dict[Path, int] = {}
+    sync = os.fsync
+
+    def watched(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        synced[path] = path.stat().st_size if path.is_file() else len(list(path.iterdir()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    folder = capture(tmp_path, identity("test_a"), expected=np.ones(elements, np.float32), raw=True)
+    below = {p: p.stat().st_size if p.is_file() else len(list(p.iterdir())) for p in (folder, *folder.rglob("*"))}
+    assert {path: size for path, size in synced.items() if path in below} == below
+
+
+def test_a_disk_that_does_not_take_a_file_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        capture(tmp_path, identity("test_a"))
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
 def test_files_are_as_readable_as_others_of_this_user(tmp_path: Path) -> None:
     folder = capture(tmp_path, identity(), raw=True)
     (tmp_path / "other").write_bytes(b"")
@@ -198,7 +227,7 @@ except OSError as error:
 def test_a_file_that_does_not_fit_is_an_os_error_and_there_is_no_manifest(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL, tmp_path / "root"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -238,15 +267,15 @@ def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path: Path) -> None:
 
 def test_a_manifest_of_a_newer_karat_is_named(tmp_path: Path) -> None:
     folder = capture(tmp_path, identity())
-    data = (folder / "manifest.json").read_bytes().replace(b"karat.bundle/1", b"karat.bundle/9")
-    with pytest.raises(Damaged, match=r"schema karat\.bundle/1, found 'karat\.bundle/9'"):
+    data = (folder / "manifest.json").read_bytes().replace(b"karat.bundle/2", b"karat.bundle/9")
+    with pytest.raises(Damaged, match=r"schema karat\.bundle/2 or karat\.bundle/1, found 'karat\.bundle/9'"):
         manifests.read(data)
 
 
 def test_manifests_are_as_the_schema_says(tmp_path: Path) -> None:
     results = compare_tensors("expected", tensor_of(np.ones(3)), tensor_of(np.ones(3) + 1e-9))
     folders = [
-        capture(tmp_path / "1", identity(), raw=True, strides=True),
+        capture(tmp_path / "1", identity(), raw=True),
         capture(tmp_path / "2", identity(), program=None, inputs=None, expected=(1.5, {2: "a"})),
         capture(
             tmp_path / "3",

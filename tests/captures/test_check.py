@@ -1,5 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import karat
 from karat.captures.check import describe_mismatch
 from karat.findings import Finding, Severity
 from karat.tensors.comparison import Comparison, ComparisonReport, TensorNumbers, Tolerance, within
@@ -43,13 +52,13 @@ def test_all_the_numbers_of_a_tensor() -> None:
     )
     assert describe_mismatch(ComparisonReport(comparisons=(comparison,)), "test_it").splitlines() == [
         "test_it: 1 of 1 compared values differ from what was expected",
-        "  expected/logits: float32 2×3",
+        "  expected/logits: float32 2x3",
         "    dtype-changed: expected float32, found float64",
-        "    mismatches: 3 of 6 (50.00%), the first at [0, 1]",
-        "    worst: |actual − expected| = 0.5 at [1, 2] (expected 1, actual 1.5)",
-        "    mean abs 0.25, max rel 0.125, max ULP 4,096, SQNR dB 30, cosine 0.5",
-        "    not finite: expected 0 NaN and 2 inf, actual 1 NaN and 0 inf",
-        "    tolerance: rtol 0.001, atol 0 (as given)",
+        "    tensor-mismatch: the numbers below, in a sentence",
+        (
+            "    tolerance rtol 0.001, atol 0 (given), bit-equal 0 of 6, outside 3 first at [0, 1], max abs 0.5000 at [1, 2], "
+            "mean abs 0.2500, max rel 0.1250, ULP 4,096, SQNR dB 30.0, cosine 0.5, NaN 0 → 1, infinite 2 → 0"
+        ),
     ]
 
 
@@ -74,3 +83,48 @@ def test_another_structure_is_told_first() -> None:
 
 def test_nothing_compared_is_said() -> None:
     assert describe_mismatch(ComparisonReport(comparisons=()), "t").startswith("t: nothing was compared")
+
+
+def test_integers_get_no_tolerance_that_was_meant_for_floats(tmp_path: Path) -> None:
+    said: dict[str, Any] = {"inputs": (), "rtol": 4e-2, "atol": 1e-1, "directory": tmp_path}
+    logits, close = np.array([1.0], np.float32), np.array([1.05], np.float32)
+    expected, actual = (logits, np.array([30])), (close, np.array([31]))
+    with pytest.raises(karat.Mismatch, match=r"integers are exact unless integers=True") as caught:
+        karat.check_and_capture("argmax", expected=expected, actual=actual, **said)
+    assert [c.passed for c in caught.value.report.comparisons] == [True, False]
+    with pytest.raises(karat.Mismatch):
+        karat.check_and_capture("token", expected=30, actual=31, **said)
+    report = karat.check_and_capture(
+        "quantized",
+        expected=np.array([30], np.int8),
+        actual=np.array([31], np.int8),
+        **said | {"atol": 1},
+        integers=True,
+    )
+    assert report.passed
+    (case,) = karat.cases(karat.open_bundle(tmp_path))
+    assert case.manifest.comparator.integers
+    # Whoever asks for no dtype's sake compares floats with integers, and not integers.
+    assert karat.check_and_capture("mixed", expected=30, actual=31.0, check_dtype=False, **said).passed
+
+
+def test_a_capture_records_the_tolerance_that_its_suite_compared_with(tmp_path: Path) -> None:
+    outputs = (np.array([1.0], np.float32), np.array([30]))
+    said: dict[str, Any] = {"rtol": 4e-2, "atol": 1e-1, "equal_nan": True}
+    karat.capture("t", inputs=(), expected=outputs, directory=tmp_path / "d", **said)
+    (case,) = karat.cases(karat.open_bundle(tmp_path / "d"))
+    comparator = case.manifest.comparator
+    assert (comparator.name, comparator.rtol, comparator.atol, comparator.equal_nan) == ("caller", 4e-2, 1e-1, True)
+    for moved, code in (((1.05, 30), 0), ((1.2, 30), 1), ((1.0, 31), 1)):
+        (tmp_path / "run.py").write_text(
+            f"import numpy as np\ndef run(program, inputs): return np.array([{moved[0]}], np.float32), np.array([{moved[1]}])\n"
+        )
+        words = [sys.executable, "-m", "karat", "replay", "d", "--run", "run:run"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, (moved, done.stdout, done.stderr)
+
+
+def test_a_tolerance_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rtol: expected a finite number >= 0, found -1"):
+        karat.capture("t", inputs=(), expected=1.0, directory=tmp_path / "d", rtol=-1.0)
+    assert not (tmp_path / "d").exists()

@@ -32,6 +32,8 @@ def test_examples_run_and_capture_what_the_page_says(suite: Suite) -> None:
         ("models", "default", "test_two_outputs", "product"),
         ("models", "default", "test_double", ""),
     }
+    packed = suite.python("-m", "karat", "pack", str(suite.captures), "--output", str(suite.root / "packed"))
+    assert packed.code == 0, packed.out
 
 
 def test_the_unittest_example_runs_without_pytest(suite: Suite) -> None:
@@ -46,7 +48,7 @@ def test_the_unittest_example_runs_without_pytest(suite: Suite) -> None:
 
 def test_every_option_is_on_the_page(suite: Suite) -> None:
     options = set(re.findall(r"--(?:no-)?karat-[a-z]+", suite.run("--help").out))
-    others = {"--karat-replay", "--karat-run", "--karat-command"}  # on replay's own page
+    others = {"--karat-update", "--karat-repeat"}  # on snapshots'
     others |= {"--karat-evidence", "--karat-policy", "--karat-grad"}  # on the policy's
     ours = options - others
     assert {"--karat-capture", "--no-karat-strict"} <= ours

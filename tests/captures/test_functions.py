@@ -98,9 +98,9 @@ def test_what_cannot_be_stored_warns_or_where_strict_raises(tmp_path: Path, monk
 
 def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(karat.CaptureFailed, match="found a file"):
+    with pytest.raises(karat.CaptureFailed, match="expected a directory that can be written to"):
         karat.capture("t", inputs=(), expected=1, directory=tmp_path / "file", strict=True)
-    with pytest.warns(karat.CaptureWarning, match="found a file"):
+    with pytest.warns(karat.CaptureWarning, match="expected a directory that can be written to"):
         karat.capture("t", inputs=(), expected=1, directory=tmp_path / "file")
 
 
@@ -128,9 +128,98 @@ def test_unittest_captures_what_passed(suite: Suite) -> None:
     done = suite.python("-m", "unittest", "models.test_scale", KARAT_CAPTURE_DIR="captures")
     assert done.code == 1
     assert "FAILED (failures=2)" in done.out
-    identities = [m["identity"] for m in suite.manifests()]
-    assert ("models", "models.test_scale.TestScale.test_double") in {(i["suite"], i["test"]) for i in identities}
-    assert not any("test_fails|" in name for name in suite.tests())
+    (identity,) = [m["identity"] for m in suite.manifests()]
+    assert (identity["suite"], identity["test"]) == ("models", "models.test_scale.TestScale.test_double")
+
+
+OUTCOMES = """
+    import unittest
+
+    import karat
+
+    class Base(unittest.TestCase):
+        def capture(self, **more): karat.capture(self, inputs=(), expected=1, **more)
+
+    class TestOutcomes(Base):
+        def test_passes(self): self.capture()
+
+        @unittest.expectedFailure
+        def test_expected_to_fail(self): self.capture(); self.fail()
+
+        @unittest.expectedFailure
+        def test_passes_unexpectedly(self): self.capture()
+
+        def test_skips_later(self): self.capture(); self.skipTest("no device")
+
+        def test_cleanup_fails(self):
+            self.addCleanup(self.fail)
+            self.capture()
+
+        def test_a_subtest_fails(self):
+            self.capture()
+            with self.subTest(n=1): self.capture(); self.fail()
+
+        def test_a_subtest_is_skipped(self):
+            self.capture()
+            for n in range(3):
+                with self.subTest(n=n):
+                    self.capture()
+                    if n == 1: self.skipTest("no device")
+
+        def test_passes_twice(self): self.capture(); self.capture()
+
+    class TestTearDown(Base):
+        def tearDown(self): self.fail("in tearDown")
+        def test_fails_after_all(self): self.capture()
+
+    class TestAsync(unittest.IsolatedAsyncioTestCase):
+        async def test_passes(self): karat.capture(self, inputs=(), expected=1)
+        async def test_fails(self): karat.capture(self, inputs=(), expected=1); self.fail()
+"""
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_unittest_captures_what_passed_once_all_of_it_has(suite: Suite, ci: str) -> None:
+    suite.write("test_it.py", OUTCOMES)
+    done = suite.python("-W", "always", "-m", "unittest", "test_it", KARAT_CAPTURE_DIR="captures", CI=ci)
+    counts = "FAILED (failures=4, skipped=2, expected failures=1, unexpected successes=1)"
+    assert counts in done.out  # the second capture of one identity is no error of a test that passes
+    assert "CaptureWarning: captured-twice: test_it.TestOutcomes.test_passes_twice" in done.out
+    assert suite.tests() == [
+        "test_it.TestAsync.test_passes|",
+        "test_it.TestOutcomes.test_a_subtest_is_skipped|",
+        "test_it.TestOutcomes.test_a_subtest_is_skipped|n=0",
+        "test_it.TestOutcomes.test_a_subtest_is_skipped|n=2",
+        "test_it.TestOutcomes.test_passes_twice|",
+        "test_it.TestOutcomes.test_passes|",
+    ]
+    assert suite.leftovers() == []
+
+
+def test_a_case_that_cannot_be_put_into_place_is_an_error_of_a_strict_unittest(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        """
+        import unittest
+
+        import karat
+
+        class TestIt(unittest.TestCase):
+            def test_it(self):
+                place = karat.capture(self, inputs=(), expected=1)
+                assert not place.exists()
+                place.parent.mkdir(parents=True)
+                place.write_text("in the way")
+        """,
+    )
+    lax = suite.python("-W", "always", "-m", "unittest", "test_it", KARAT_CAPTURE_DIR="captures")
+    assert lax.code == 0, lax.out
+    assert "CaptureWarning: capture-failed: test_it.TestIt.test_it" in lax.out
+    (suite.captures / "test_it").rename(suite.root / "aside")
+    strict = suite.python("-m", "unittest", "test_it", KARAT_CAPTURE_DIR="captures", CI="true")
+    assert "FAILED (errors=1)" in strict.out
+    assert "CaptureFailed: test_it.TestIt.test_it" in strict.out
+    assert suite.tests() == []
 
 
 SUBTESTS = """
@@ -224,6 +313,46 @@ def test_in_pytest_markers_and_options_hold_for_the_plain_functions(suite: Suite
         ("models", "portable", "one"),
         ("marked", "f", "two"),
     }
+
+
+@pytest.mark.slow
+def test_in_pytest_a_harness_need_not_name_its_test(suite: Suite) -> None:
+    suite.write("harness.py", "import karat\ndef run(): karat.check_and_capture(actual=1, expected=1, inputs=())\n")
+    suite.write("conftest.py", "import harness\n")
+    suite.write(
+        "models/test_it.py",
+        """
+        import unittest
+
+        import harness
+        import karat
+        import pytest
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_one(n): harness.run()
+
+        def test_differs(): karat.check_and_capture(actual=1, expected=2, inputs=())
+
+        class TestIt(unittest.TestCase):
+            def test_two(self):
+                with self.subTest(k=3): harness.run()
+        """,
+    )
+    done = suite.capture()
+    assert suite.tests() == [
+        "models/test_it.py::TestIt::test_two|k=3",
+        "models/test_it.py::test_one[1]|",
+        "models/test_it.py::test_one[2]|",
+    ], done.out
+    without = suite.run()
+    for out in (done.out, without.out):
+        assert "Mismatch: models/test_it.py::test_differs: 1 of 1 compared values differ" in out
+
+
+def test_outside_of_pytest_a_name_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(karat.UsageError, match="expected the name of the test") as caught:
+        karat.capture(inputs=(), expected=1, directory=tmp_path)
+    assert "karat.capture(self" in str(caught.value.next_command)
 
 
 @pytest.mark.slow

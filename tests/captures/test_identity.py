@@ -68,6 +68,58 @@ def test_a_suite_is_its_folder_without_a_configuration_too(suite: Suite, words: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tree", ["configured", "git", "site-packages", "plain"])
+def test_an_identity_does_not_depend_on_how_pytest_was_started(suite: Suite, tree: str) -> None:
+    body = "def test(golden): golden.check(1, 1, inputs=())\n"
+    start = ""
+    if tree == "git":
+        (suite.root / ".git").mkdir()
+    if tree == "site-packages":
+        (suite.root / ".git").mkdir()
+        start = "venv/lib/site-packages/"
+    if tree != "configured":
+        (suite.root / "pytest.ini").unlink()
+    suite.write(f"{start}backends/models/test_it.py", body)
+    suite.write(f"{start}backends/test_top.py", body)
+    starts = [
+        ("-c", "/dev/null", f"{start}backends"),
+        ("-c", "/dev/null", f"{start}backends/models", f"{start}backends/test_top.py"),
+        (f"{start}backends",),
+        ("--rootdir", "/", f"{start}backends"),
+    ]
+    found = []
+    for number, words in enumerate(starts):
+        done = suite.capture("-p", "no:cacheprovider", "--karat-session", f"s{number}", *words)
+        assert done.code == 0, done.out
+        found.append(suite.tests())
+    suites = {m["identity"]["suite"] for m in suite.manifests()}
+    assert found == [["backends/models/test_it.py::test|", "backends/test_top.py::test|"]] * len(starts)
+    assert suites == {"models", "backends"}
+
+
+@pytest.mark.slow
+def test_the_fixture_that_tells_the_flow_is_configured(suite: Suite) -> None:
+    suite.write("karat.toml", '[bundles]\nflow_fixture = "test_runner"\n')
+    suite.write(
+        "s/test_it.py",
+        """
+        import pytest
+        from types import SimpleNamespace
+
+        @pytest.fixture(params=[SimpleNamespace(name="xnnpack")])
+        def test_runner(request): return object()
+
+        @pytest.fixture(params=["not this"])
+        def flow(request): return request.param
+
+        def test(golden, test_runner, flow): golden.check(1, 1, inputs=())
+        """,
+    )
+    done = suite.capture()
+    assert [m["identity"]["flow"] for m in suite.manifests()] == ["xnnpack"], done.out
+
+
+@pytest.mark.slow
 def test_suites_that_are_not_named_are_counted_and_said(suite: Suite) -> None:
     suite.write("karat.toml", '[bundles]\ncapture = ["modells"]\n')
     suite.write("models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
@@ -172,46 +224,22 @@ def test_a_suite_given_as_option_is_that_of_all(suite: Suite) -> None:
 
 
 @pytest.mark.slow
-def test_raw_files_and_strides_on_request(suite: Suite) -> None:
+def test_raw_files_on_request_and_layouts_always(suite: Suite) -> None:
     suite.write(
         "test_it.py",
         """
         import numpy as np
-        import pytest
 
         def test_option(golden):
             x = np.arange(6).reshape(2, 3).T
             golden.check(x, x, inputs=(x,))
-
-        @pytest.mark.karat(raw=False, strides=False)
-        def test_not(golden):
-            x = np.arange(6).reshape(2, 3).T
-            golden.check(x, x, inputs=(x,))
         """,
     )
-    suite.capture("--karat-raw", "--karat-strides")
-    with_raw, without = sorted(suite.manifests(), key=lambda m: m["identity"]["test"], reverse=True)
-    assert (suite.captures / with_raw["path"] / "raw" / "tensors.txt").is_file()
-    assert [t["strides"] for t in with_raw["tensors"]] == [[1, 3], [1, 3]]
-    assert not (suite.captures / without["path"] / "raw").exists()
-    assert not any("strides" in t for t in without["tensors"])
-
-
-def test_the_markers_tolerance_holds_unless_the_check_says_otherwise(suite: Suite) -> None:
-    suite.write(
-        "test_it.py",
-        """
-        import pytest
-
-        @pytest.mark.karat(atol=0.5, rtol=0)
-        def test_marked(golden): golden.check(1.4, 1.0, inputs=())
-
-        @pytest.mark.karat(atol=0.5, rtol=0)
-        def test_given(golden): golden.check(1.4, 1.0, inputs=(), atol=0.1)
-        """,
-    )
-    done = suite.run("-q")
-    assert (done.count("passed"), done.count("failed")) == (1, 1)
+    for option in ([], ["--karat-raw"]):
+        suite.capture(*option)
+        (found,) = suite.manifests()
+        assert (suite.captures / found["path"] / "raw" / "tensors.txt").is_file() == bool(option)
+        assert [t["strides"] for t in found["tensors"]] == [[1, 3]] * 2
 
 
 @pytest.mark.slow
@@ -221,7 +249,7 @@ def test_the_markers_tolerance_holds_unless_the_check_says_otherwise(suite: Suit
         ("captur=False", "unknown argument 'captur'; did you mean 'capture'?"),
         ("capture=1", "capture must be True or False, found 1"),
         ("suite=3", "suite must be a text, found 3"),
-        ("rtol=True", "rtol must be a number, found True"),
+        ("rtol=0.1", "unknown argument 'rtol'"),
         ("False", "expected only named arguments, found False"),
     ],
 )

@@ -41,7 +41,6 @@ def test_header_and_summary_say_where_how_many_and_what_next(suite: Suite) -> No
     header = f"karat: capturing into {suite.captures} (--karat-capture), session nightly-1"
     assert header in done.out
     other = suite.root / "elsewhere"
-    assert f"karat: --karat-capture wins over GOLDEN_ARTIFACTS_DIR={other}" in done.out
     assert f"1 case captured into {suite.captures} (" in done.out
     assert f"Next: karat pack {suite.captures}" in done.out
     assert not other.exists()
@@ -143,13 +142,12 @@ def test_a_mismatch_is_told_in_numbers(suite: Suite) -> None:
     for words in (
         "1 of 1 compared values differ from what was expected",
         "logits: float32 8",
-        "mismatches: 2 of 8 (25.00%), the first at [5]",
-        "at [5] (expected 5, actual 6)",
-        "max ULP",
+        "found 2 of 8 elements outside; first at [5]; worst at [5]: expected 5, found 6",
+        "ULP",
         "SQNR dB",
         "cosine",
-        "expected 0 NaN and 0 inf, actual 1 NaN and 0 inf",
-        "(of the dtype)",
+        "NaN 0 → 1",
+        "(dtype)",
     ):
         assert words in done.out, done.out
     assert "in compared" not in done.out  # karat's own frames are not the user's business
@@ -327,12 +325,8 @@ def test_the_directory_never_changes_the_names_of_tests(suite: Suite, config: tu
     words = (".", *config, "-p", "no:cacheprovider")
     assert suite.run(*words, "--karat-capture", str(elsewhere)).code == 0
     before = sorted(elsewhere.glob("*/*/*/manifest.json"))
-    again = suite.run(*words, "--karat-capture", str(elsewhere))
-    if again.code:  # all but pytest 9.0, which knows that the option takes a value
-        assert again.code == pytest.ExitCode.USAGE_ERROR, again.out
-        told = f"expected {suite.root} as pytest's root folder, found {suite.root.parent}"
-        assert told in again.out
-        assert f"next: pytest --karat-capture={elsewhere}" in again.out
+    # Most versions of pytest now take the directory for a folder of tests, and its parent for their root folder.
+    assert suite.run(*words, "--karat-capture", str(elsewhere)).code == 0
     assert sorted(elsewhere.glob("*/*/*/manifest.json")) == before
     assert suite.run(*words, f"--karat-capture={elsewhere}").code == 0
     assert sorted(elsewhere.glob("*/*/*/manifest.json")) == before

@@ -177,7 +177,7 @@ def test_what_the_disk_did_not_take_is_known_all_the_same(tmp_path: Path) -> Non
     lost = CaptureJournal(tmp_path / "file" / "journal-r-gw1.jsonl", "gw1")
     lost.note("failed", path="s/f/t", node="t", finding=FINDING)
     assert summarize(merge([], lost.entries)).failed == 1
-    assert lost.entries[0].finding() == Finding(
+    assert lost.entries[0].finding == Finding(
         kind="capture-failed", severity=Severity.FAIL, message="no room", path="s/f/t", where="t", next="df -h ."
     )
 

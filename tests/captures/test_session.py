@@ -51,7 +51,7 @@ def test_a_failure_that_cannot_be_marked_leaves_no_claim_either(
     first = failed(session, "test_a").claimed
     assert first is not None
     first.unlink()
-    monkeypatch.setattr("karat.captures.records.write_bytes", full)  # of the mark alone
+    monkeypatch.setattr("karat.captures.records.update_claim", full)  # of the mark alone
     assert failed(session, "test_a").claimed == first
     assert not first.exists()
 

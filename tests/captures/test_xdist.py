@@ -148,5 +148,5 @@ def test_a_directory_that_cannot_be_used_starts_no_worker(suite: Suite) -> None:
     suite.write("captures", "a file")
     done = suite.capture("-n", "2")
     assert done.code == pytest.ExitCode.USAGE_ERROR
-    assert "found a file" in done.out
+    assert "expected a directory that can be written to" in done.out
     assert not (suite.root / "ran").exists()

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.columns import SourceTable, read_table
 from karat.changepoints.readers.read import add_missing_points, assemble, learned_direction, regular_step
 from karat.changepoints.readers.sheets import BROKEN, MISSING, NoSample, ReadOptions, Sheet, SheetRow
+from karat.changepoints.readers.tables import SourceTable, read_table
 from karat.changepoints.series import Outcome, Series
 
 PLAIN = ReadOptions()

@@ -8,7 +8,7 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.examine import ChangesReport, examine
 from karat.changepoints.readers.read import SeriesCollection
-from karat.changepoints.report import chance_text, sparkline, text_lines, to_markdown
+from karat.changepoints.report import chance_text, sparkline, text_lines
 from karat.changepoints.series import RAREST, Better, ChangeKind, DetectOptions, Observation, Outcome, Series
 from karat.findings import CannotVerify, ExitCode, Finding, Severity
 from karat.system.command import Command
@@ -85,7 +85,7 @@ def test_missing_points_are_worth_a_word() -> None:
 
 
 def test_without_any_value_there_is_no_report() -> None:
-    with pytest.raises(CannotVerify, match=r"found none \(1 crash, 1 missing; the first crash: ValueError: x\)"):
+    with pytest.raises(CannotVerify, match=r"found none \(1 crash, 1 missing\)"):
         report(made("ValueError: x", ""))
     with pytest.raises(CannotVerify, match="nothing was compared"):
         report()
@@ -171,18 +171,8 @@ def test_trends_and_noise_have_lines_of_their_own() -> None:
     assert any(line.startswith("  trend       −") and " → " in line for line in lines)
     assert [(f.kind, f.severity) for f in slow.findings] == [("trend", Severity.WARN)]
     assert slow.rows()[0]["before"] == pytest.approx(100, abs=1.5)
-    assert "| trend | " in to_markdown(slow)
     louder = report(made(*(100 + generator.standard_normal(200) * np.repeat([1.0, 6.0], 100))))
     assert [(f.kind, f.severity) for f in louder.findings] == [("noise-changed", Severity.INFO)]
-
-
-def test_markdown_cannot_be_broken_by_names() -> None:
-    name = "a|b`c`<img src=x>@all"
-    said = to_markdown(report(made(*DOWN, "E: `x`|<b>", metric=name)))
-    assert "| regression | -20.00% (9.99833 → 7.99833) | `p12` | `p13` |" in said
-    assert "``E: `x`\\|<b>``" in said, "in code nothing is markup, and a table ends no cell at an escaped bar"
-    rows = [line for line in said.splitlines() if line.startswith("| ")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {6}
 
 
 @given(
@@ -218,20 +208,12 @@ def test_the_strip_of_the_largest_numbers_there_are() -> None:
     assert sparkline(series, detect(made(*[1.0] * 6)), 80)[0] == "█▁█▁█▁"
 
 
-def test_a_terminal_s_width_is_kept() -> None:
-    said = report(made(*DOWN, metric="a metric of some length"), made(*wobble(1, 8), "E: x" * 40))
-    shown = ["".join(text for text, _ in line) for line in text_lines(said, width=60)]
-    assert max(map(len, (row.rstrip() for row in shown))) <= 60
-    assert "              last good p12, first bad p13" in shown
-
-
 def test_chances_that_nobody_can_vouch_for_are_said_to_be_below() -> None:
     said = report(made(*DOWN))
     (step,) = said.entries[0].analysis.steps
     assert step.p_value <= RAREST
     assert chance_text([step]) == "p ≤ 1e-6"
     assert chance_text([structs.replace(step, p_value=2.3e-5)]) == "p = 2e-5"
-    assert "| ≤ 1e-6 |" in to_markdown(said)
 
 
 def test_a_hunt_s_regression_is_shown_where_it_was_hunted() -> None:

@@ -42,6 +42,14 @@ def test_a_period_without_dates_is_the_shortest_that_explains_it() -> None:
     assert "comes again every 6 points" in detect(series_of(values)).noise
 
 
+def test_a_season_of_a_long_row_is_seen_to_its_end() -> None:
+    values = np.tile([0.0, 0, 0, 0, 3, 3], 2000) + np.random.default_rng(6).standard_normal(12_000)
+    season = find_season(values)
+    assert season is not None
+    assert season.words == "comes again every 6 points"
+    assert (values - season.offsets)[-600:].std() < 1.1
+
+
 @pytest.mark.parametrize("kind", ["gauss", "t3", "lognormal", "autocorrelated", "bimodal", "sticky modes"])
 def test_noise_has_no_season(kind: str) -> None:
     generator = np.random.default_rng(4)

@@ -15,16 +15,10 @@ DAY = datetime(2023, 8, 24, tzinfo=UTC)
     [
         "2023-08-24",
         "20230824",
-        "2023/08/24",
-        "24.08.2023",
-        "Aug 24 2023",
-        "Aug 24, 2023",
-        "24 Aug 2023",
         "2023-08-24T00:00Z",
-        "2023-08-24 00:00:00 UTC",
         "2023-08-24T02:00:00+02:00",
+        "2023-08-24 02:00:00 +0200",
         "Thu Aug 24 00:00:00 2023 +0000",
-        "Thu, 24 Aug 2023 02:00:00 +0200",
         " 2023-08-24 ",
     ],
 )
@@ -46,7 +40,7 @@ def test_a_column_is_of_moments_only_if_all_its_cells_are() -> None:
     assert parse_dates([]) is None
     assert parse_dates(["1692835200", "1692921600"]) is None, "numbers are moments only in a column called a time"
     assert parse_dates(["1692835200", 1692921600], clock=True) == [DAY, DAY + timedelta(days=1)]
-    mixed = parse_dates(["2023-08-24", "Aug 25 2023"])
+    mixed = parse_dates(["2023-08-24", "Fri Aug 25 00:00:00 2023 +0000"])
     assert mixed is not None
     assert [utc(when).day for when in mixed] == [24, 25]
 

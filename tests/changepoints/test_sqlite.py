@@ -11,9 +11,8 @@ from karat.changepoints.readers.read import read
 from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.series import Outcome
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import AttemptRow, HuntRow, StageRow
-from karat.hunts.model import Attempt, Metric, Point
+from karat.hunts.journal import Journal
+from karat.hunts.model import Attempt, HuntRow, Metric, Point, StageRow
 
 HUNT = HuntRow(
     name="nightly",
@@ -22,8 +21,7 @@ HUNT = HuntRow(
     hunt="ab12",
     settings="{}",
     command=("python",),
-    metrics=(Metric(name="speed", better="higher"), Metric(name="loss")),
-    units={"speed": "MLUPS"},
+    metrics=(Metric(name="speed", better="higher", unit="MLUPS"), Metric(name="loss")),
 )
 POINTS = (
     Point(id="p1", label="08-24", when=datetime(2023, 8, 24, tzinfo=UTC)),
@@ -43,12 +41,12 @@ def journal(tmp_path: Path) -> Path:
             journal.begin_stage(StageRow(key=key, title="x", timeline="containers"), POINTS)
         for number, samples in ((1, (577.0, 578.0)), (2, (576.0,))):
             tried = Attempt(stage="0", point="p1", number=number, outcome=Outcome.OK, samples={"speed": samples})
-            journal.add_attempt(AttemptRow(attempt=tried))
+            journal.add_attempt(tried)
         for point, outcome in (("p2", Outcome.CRASH), ("p4", Outcome.HANG)):
             failed = Attempt(stage="0", point=point, number=1, outcome=outcome, signature="ImportError: x")
-            journal.add_attempt(AttemptRow(attempt=failed))
+            journal.add_attempt(failed)
         fine = Attempt(stage="0.0/1", point="p1", number=1, outcome=Outcome.OK, samples={"loss": (3.0,)})
-        journal.add_attempt(AttemptRow(attempt=fine))
+        journal.add_attempt(fine)
     return path
 
 
@@ -80,7 +78,7 @@ def test_stages_have_names_and_wrong_ones_are_refused(journal: Path) -> None:
 def test_a_journal_is_read_while_somebody_writes_and_is_not_changed(journal: Path) -> None:
     with Journal.resume(journal) as writer:
         more = Attempt(stage="0", point="p1", number=3, outcome=Outcome.OK, samples={"speed": (579.0,)})
-        writer.add_attempt(AttemptRow(attempt=more))
+        writer.add_attempt(more)
         (speed, _) = read([str(journal)], ReadOptions(stage="0")).series
         assert speed.observations[0].values == (577.0, 578.0, 576.0, 579.0)
     before = journal.read_bytes()

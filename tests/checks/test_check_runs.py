@@ -13,12 +13,11 @@ from factories.checked import TABLE, TODAY, kinds, only, options, outcomes, run
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.checks.check import check
 from karat.checks.report import CheckReport
-from karat.checks.settings import CheckExemption
 from karat.compare.gate.result import CheckOutcome
 from karat.compare.rules import RuleBook
 from karat.config import load
 from karat.findings import ExitCode
-from karat.runs.settings import RecordSettings
+from karat.settings import CheckExemption, RecordSettings
 
 
 def preset(tmp_path: Path) -> RuleBook:

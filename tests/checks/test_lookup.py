@@ -9,9 +9,9 @@ import pytest
 from factories.repositories import Repository
 from karat.checks import lookup as tree_module
 from karat.checks.lookup import Pairing, Where, pair_up
-from karat.checks.settings import CheckSettings
 from karat.findings import UsageError
 from karat.goldens.paths import DEFAULT_GLOBS, identity_of
+from karat.settings import CheckSettings
 
 CASES = ("**/{model}/{case}/golden_values_{lane}_{platform}.json",)
 TREE = "tests/{}/golden_values_dev_{}.json"
@@ -89,23 +89,12 @@ def test_a_file_name_does_not_overrule_an_identity(repository: Repository) -> No
     assert "case=new" in found[0].why
 
 
-def test_the_configured_path_is_filled_in_even_if_nothing_is_there(tree: Path) -> None:
-    settings = CheckSettings(golden="g/{case}/{platform}.json", actual=("out/{platform}/{case}.json",))
+def test_a_configured_pattern_reads_the_identity_off_the_path(tree: Path) -> None:
+    settings = CheckSettings(actual=("out/{platform}/{case}.json",))
+    (tree / "out/h100").mkdir()
+    (tree / "out/h100/a.json").touch()
     found = pair_up(["out/h100/a.json"], "auto", where(tree, settings=settings))
-    assert pairs(found) == [("out/h100/a.json", "g/a/h100.json")]
-
-
-@pytest.mark.parametrize(
-    ("said", "complaint"),
-    [({}, "expected case, platform to fill in"), ({"case": "..", "platform": "x"}, "below the root")],
-)
-def test_a_configured_path_that_cannot_be_filled_in_is_an_error(
-    tree: Path, said: dict[str, str], complaint: str
-) -> None:
-    settings = CheckSettings(golden="{case}/{platform}.json")
-    with pytest.raises(UsageError) as caught:
-        pair_up(["out/result.json"], "auto", where(tree, settings=settings, identity=said))
-    assert complaint in str(caught.value)
+    assert pairs(found) == [("out/h100/a.json", TREE.format("gpt/a", "h100"))]
 
 
 @pytest.fixture
@@ -160,7 +149,7 @@ def test_two_results_of_a_folder_never_share_a_golden(folders: Path) -> None:
 
 
 def test_a_folder_against_one_golden_is_an_error(folders: Path) -> None:
-    with pytest.raises(UsageError, match="found the folder new"):
+    with pytest.raises(UsageError, match="expected a folder of goldens for the folder new"):
         pair_up(["new"], "goldens/a/x.json", where(folders))
 
 

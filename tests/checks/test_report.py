@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from factories.diffs import HOSTILE
-from karat.checks import ci, text
+from karat.checks import text
 from karat.checks.report import Checked, CheckReport, at, finding, headline, value
-from karat.compare.gate.result import CheckOutcome, Deviation, MetricResult
-from karat.compare.gate.tolerance import Medians
+from karat.compare.gate.result import CheckOutcome, Deviation, Medians, MetricResult
 from karat.findings import Finding, Severity
 from karat.report import github
+from karat.report.terminal import print_lines
 
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20))
 NUMBERS = st.one_of(st.none(), st.floats(), NAMES)
@@ -118,7 +118,7 @@ def test_the_schema_itself_is_one_and_refuses_less() -> None:
 @settings(max_examples=50)
 @given(REPORTS)
 def test_junit_is_well_formed_whatever_stands_in_it(report: CheckReport) -> None:
-    root = ET.fromstring(ci.render_junit(report))  # noqa: S314 - our own text
+    root = ET.fromstring(text.render_junit(report))  # noqa: S314 - our own text
     cases = root.findall(".//testcase")
     assert int(root.attrib["tests"]) == len(cases)
     assert int(root.attrib["failures"]) == len(root.findall(".//failure"))
@@ -136,7 +136,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
     checked = Checked(
         actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(bad, good, known), findings=(problem,)
     )
-    root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own text
+    root = ET.fromstring(text.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own text
     found = {case.attrib["name"]: [child.tag for child in case] for case in root.iter("testcase")}
     assert found == {"loss": ["failure"], "time": [], "zeros (exemption 1)": ["skipped"]}
 
@@ -174,7 +174,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
 @settings(max_examples=50)
 @given(REPORTS)
 def test_the_summary_fits_and_lets_no_markup_through(report: CheckReport) -> None:
-    summary = ci.summary(report, github.LARGEST_SUMMARY)
+    summary = text.summary(report, github.LARGEST_SUMMARY)
     assert len(summary.encode("utf-8", "backslashreplace")) < github.LARGEST_SUMMARY
     assert "\n<img" not in summary
 
@@ -184,10 +184,10 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
     one = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=(result,))
     report = CheckReport(checks=(one,) * 1000)
     for taken in (0, 600_000, github.LARGEST_SUMMARY):
-        summary = ci.summary(report, github.LARGEST_SUMMARY - taken)
+        summary = text.summary(report, github.LARGEST_SUMMARY - taken)
         assert taken + len(summary.encode()) <= github.LARGEST_SUMMARY
         assert ("goldens more" in summary or "more; the log" in summary) == bool(summary)
-    assert ci.summary(report, 0) == ""
+    assert text.summary(report, 0) == ""
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
 @given(REPORTS)
 def test_the_terminal_prints_only_what_is_printable_and_begins_with_the_outcome(report: CheckReport) -> None:
     stream = io.StringIO()
-    text.show(report, stream)
+    print_lines(text.lines(report), stream)
     printed = stream.getvalue()
     assert all(line.isprintable() for line in printed.split("\n"))
     assert printed.startswith(report.outcome.value)
@@ -205,11 +205,11 @@ def test_colour_is_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = io.StringIO()
-    text.show(failing(1), stream)
+    print_lines(text.lines(failing(1)), stream)
     assert "\x1b[" in stream.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = io.StringIO()
-    text.show(failing(1), plain)
+    print_lines(text.lines(failing(1)), plain)
     assert "\x1b[3" not in plain.getvalue()
 
 
@@ -246,7 +246,7 @@ def test_only_the_first_of_very_many_metrics_are_printed() -> None:
     )
     checked = Checked(actual="a", golden="g", outcome=CheckOutcome.FAIL, results=results)
     stream = io.StringIO()
-    text.show(CheckReport(checks=(checked,)), stream)
+    print_lines(text.lines(CheckReport(checks=(checked,))), stream)
     assert "m19  " in stream.getvalue()
     assert "m20  " not in stream.getvalue()
     assert "… and 30 more (--json - lists all)" in stream.getvalue()
@@ -283,5 +283,5 @@ def test_headlines(sets: dict[str, Any], line: str) -> None:
 def test_only_what_cannot_be_verified_is_an_error_in_junit(kind: str, outcome: CheckOutcome, tag: str) -> None:
     found = Finding(kind=kind, severity=Severity.FAIL, message="x")
     checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))
-    root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own
+    root = ET.fromstring(text.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own
     assert [case[0].tag for case in root.iter("testcase")] == [tag]

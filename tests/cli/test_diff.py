@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.commands import karat
+from factories.commands import karat, karat_here
 from factories.repositories import Repository, curves, golden_path, golden_text, moved
 
 
@@ -75,7 +75,7 @@ def test_a_dash_is_stdout_and_nothing_else_is_there(refreshed: Repository, optio
 
 def test_two_reports_on_one_stdout_are_refused(refreshed: Repository) -> None:
     result = karat("diff", "--csv", "-", "--json", "-", cwd=refreshed.root)
-    assert (result.code, result.out) == (2, "")
+    assert result.code == json.loads(result.out)["exit_code"] == 2
     assert "at most one report on stdout" in result.err
 
 
@@ -179,15 +179,15 @@ def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     code = """
 import os, signal, sys
 from karat.diffs.diff import DiffOptions, diff
-from karat.diffs.workers import Comparer
+from karat.diffs import workers
 from karat.diffs.report import data
-here, compare = os.getpid(), Comparer.compare
-def dies(self, items):
+here, compare = os.getpid(), workers._compare
+def dies(*given):
     if os.getpid() != here:
         print("killed", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return compare(self, items)
-Comparer.compare = dies
+    return compare(*given)
+workers._compare = dies
 sys.stdout.buffer.write(data.render_json(diff(options=DiffOptions(jobs=4))))
 """
     done = subprocess.run(
@@ -199,7 +199,9 @@ sys.stdout.buffer.write(data.render_json(diff(options=DiffOptions(jobs=4))))
         check=True,
     )
     assert done.stderr.count("killed") == 3
-    assert done.stdout == karat("diff", "--json", "-", "--jobs", "1", cwd=repository.root).out
+    alone = json.loads(karat("diff", "--json", "-", "--jobs", "1", cwd=repository.root).out)
+    del alone["exit_code"]  # of the command
+    assert json.loads(done.stdout) == alone
 
 
 @pytest.mark.slow
@@ -256,3 +258,30 @@ def test_dev_stdout_is_a_file_like_any_other(refreshed: Repository) -> None:
         ).returncode
     assert code == 1
     assert json.loads((refreshed.root / "out.json").read_bytes())["schema"] == "karat.diff/1"
+
+
+def test_what_is_staged_is_compared_and_nothing_else(refreshed: Repository) -> None:
+    changed = [line[3:] for line in refreshed.git("status", "--porcelain").splitlines()]
+    refreshed.git("add", "--", changed[0])
+    result = karat_here("diff", "--cached", "--json", "-", cwd=refreshed.root)
+    found = json.loads(result.out)
+    assert (found["new"], [file["path"] for file in found["files"]]) == ("index", changed[:1])
+    advised = {f["next"] for file in found["files"] for f in file["findings"]}
+    assert all(command.startswith("karat diff HEAD --cached --only ") for command in advised)
+    both = karat_here("diff", "--cached", "HEAD", "HEAD", cwd=refreshed.root)
+    assert (both.code, both.err.splitlines()[0]) == (
+        2,
+        "karat: expected at most one revision beside --cached, found HEAD and HEAD",
+    )
+
+
+def test_reports_for_a_ci(refreshed: Repository) -> None:
+    place = refreshed.root / "summary.md"
+    environment = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(place)}
+    result = karat_here("diff", "--junit", "diff.xml", "-q", cwd=refreshed.root, **environment)
+    assert result.code == 1
+    assert result.out.startswith("::error file=")
+    assert result.out.count("::error ") <= 10
+    assert place.read_text().startswith("**")
+    assert '<testsuites name="karat diff"' in (refreshed.root / "diff.xml").read_text()
+    assert karat_here("diff", "-q", "--no-github", cwd=refreshed.root, **environment).out == ""

@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> World:
         references.read(store, entry), date="2020-01-01T00:00:00.000000Z", expires="2020-03-31T00:00:00.000000Z"
     )
     store.put(references.key_for(old), seal(old))
-    store.delete([entry.key])
+    references.forget(store, [entry])
     made.more()
     next(made.captures.rglob("*_0_static_*/program/*")).parent.parent.rename(made.root / "gone")
     made.run("push", "captures", "models/nightly")
@@ -82,8 +82,6 @@ def test_another_collector_is_store_busy(world: World) -> None:
     assert [finding["kind"] for finding in told["findings"]] == ["store-busy"]
 
 
-def test_retention_and_the_newest(world: World) -> None:
-    told = world.report("gc", "--dry-run", "--retention", "36500")["result"]["references"]
-    assert [one["why"] for one in told] == ["live", "live"]
+def test_a_retention_of_no_days_is_refused(world: World) -> None:
     (world.root / "karat.toml").write_text("[store]\nretention = 0\n")
     assert "retention" in world.run("gc", code=2).err

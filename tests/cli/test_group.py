@@ -29,3 +29,23 @@ def test_without_a_part_hunt_is_run_and_policy_shows_its_help(tmp_path: Path) ->
     shown = karat("policy", cwd=tmp_path)
     assert shown.code == 2
     assert "Usage: karat policy" in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("diff", "--json", "--html"), "expected a value behind --json, found --html"),
+        (("diff", "--html", "--htlm"), "found --htlm"),
+        (("policy", "gate", "x", "--json", "--complete"), "expected a value behind --json, found --complete"),
+    ],
+)
+def test_an_option_is_no_file_name(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = karat(*words, cwd=tmp_path)
+    assert (done.code, list(tmp_path.iterdir())) == (2, [])
+    assert said in done.err
+    assert done.err.rstrip().endswith("--help")
+
+
+def test_what_follows_two_dashes_is_not_karats(tmp_path: Path) -> None:
+    done = karat("hunt", "--", "echo", "--json", "--html", cwd=tmp_path)
+    assert "expected a value behind" not in done.err

@@ -22,7 +22,8 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "hunt.toml").read_text(encoding="utf-8") == "mine"
     advised = refused.err.splitlines()[-1].removeprefix("next: karat ").split()
     assert karat_here(*advised, cwd=tmp_path).code == 0
-    assert "[packages]" in (tmp_path / "hunt.toml").read_text(encoding="utf-8")
+    assert (tmp_path / "hunt.toml").read_text(encoding="utf-8") == "mine"
+    assert "[packages]" in (tmp_path / "other-hunt.toml").read_text(encoding="utf-8")
 
 
 def test_to_stdout_nothing_else_is_said(tmp_path: Path) -> None:

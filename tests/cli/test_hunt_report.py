@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -47,6 +48,7 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
     assert "last good 6, first bad 7" in done.out
     found = json.loads((hunted / "r.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema("karat.hunt/1")).validate(found)
+    assert found["exit_code"] == done.code
     assert [c["change"]["new"]["label"] for c in found["culprits"]] == ["7"]
     assert "## Regression: speed 100 → 90 runs/s" in (hunted / "i.md").read_text(encoding="utf-8")
     assert "<svg" in (hunted / "h.html").read_text(encoding="utf-8")
@@ -56,7 +58,9 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
 def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
     found = json.loads(karat_here("hunt", "report", "--json", "-", cwd=hunted).out)
     line = found["culprits"][0]["change"]["reproduce"]
-    done = subprocess.run(["bash", "-c", line], cwd=hunted, capture_output=True, text=True, check=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where karat is
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(["bash", "-c", line], cwd=hunted, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == "speed: 90\n"
 
 

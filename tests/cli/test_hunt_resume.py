@@ -11,7 +11,7 @@ import pytest
 
 from factories.commands import karat_here
 from factories.hunts import ran, stepped, values_hunt
-from karat.hunts.journal.journal import Journal
+from karat.hunts.journal import Journal
 
 JOURNAL = Path(".karat") / "hunt" / "hunt.hunt"
 LEVELS = stepped(20, (6, 95.0), (14, 85.0))
@@ -28,7 +28,7 @@ def attempts(folder: Path) -> list[tuple[str, int]]:
     if not path.exists() or path.stat().st_size == 0:
         return []
     with Journal(path) as journal:
-        return [(e.attempt.point, e.attempt.number) for e in journal.attempts()]
+        return [(e.point, e.number) for e in journal.attempts()]
 
 
 @pytest.mark.slow
@@ -62,9 +62,9 @@ def test_killed_again_and_again_it_comes_to_the_same_answer(tmp_path: Path) -> N
 
 
 def is_empty(folder: Path) -> bool:
-    from karat.hunts.journal import database
+    from karat.hunts import journal
 
-    return database.is_empty(folder / JOURNAL)
+    return journal.is_empty(folder / JOURNAL)
 
 
 def test_killed_while_the_journal_is_made_the_hunt_can_be_run(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     assert unfinished.code == 2
     assert "found a hunt that is not finished with 1 run;" in unfinished.err
     assert unfinished.err.endswith(f"next: karat hunt resume {JOURNAL} --max-runs 2\n")
-    assert karat_here("hunt", "run", "--resume", "--max-runs", "99", "-q", cwd=tmp_path).code == 1
+    assert karat_here("hunt", "resume", "--max-runs", "99", "-q", cwd=tmp_path).code == 1
     finished = karat_here("hunt", "run", cwd=tmp_path)
     assert finished.code == 2
     assert finished.err.endswith(f"next: karat hunt report {JOURNAL}\n")

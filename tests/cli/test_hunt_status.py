@@ -23,7 +23,7 @@ def test_status_says_how_far_a_hunt_is(tmp_path: Path) -> None:
     assert lines[-1] == "Not done at values: 4 of 12 points not run, 1 change not confirmed."
     assert lines[-3].endswith("karat hunt resume .karat/hunt/hunt.hunt --max-runs 16")
     document = json.loads(karat_here("hunt", "status", "hunt.toml", "--json", "-", cwd=tmp_path).out)
-    schema = json.loads(karat_here("schema", "karat.hunt-status/1", cwd=tmp_path).out)
+    schema = json.loads(karat_here("schema", "karat.hunt/1", cwd=tmp_path).out)
     jsonschema.validate(document, schema)
     assert (document["state"], document["process"], document["runs"]) == ("stopped", None, 8)
     assert document["stages"][0]["expected_left"] > 0

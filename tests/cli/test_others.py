@@ -65,6 +65,8 @@ def test_config_json_fits_its_schema(repository: Repository) -> None:
     document = json.loads(karat("config", "--json", cwd=repository.root).out)
     schema = json.loads(karat("schema", "karat.config/1", cwd=repository.root).out)
     jsonschema.validate(document, schema)
+    assert document["exit_code"] == 0
+    assert json.loads(karat("config", "--json", "-", cwd=repository.root).out) == document
     assert document["rules"]["num-zeros"]["break_mean"] is None, "off is null"
 
 

@@ -19,8 +19,9 @@ import pytest
 import karat
 from factories.commands import karat_here
 from factories.repositories import Repository
+from karat.cli.goldens.check import identity_of
 from karat.cli.output import deliver
-from karat.findings import fail
+from karat.findings import UsageError, fail
 from karat.report.github import workflow_commands
 from karat.report.terminal import print_lines, say
 from karat.report.words import in_a_log
@@ -159,12 +160,20 @@ def test_there_is_one_sink() -> None:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-        if name in {"__main__.py", "demo/programs.py", "report/terminal.py"} or not re.search(
-            r"\bprint\(|echo\(|print_exception", text
-        ):
+        if name in {"__main__.py", "report/terminal.py"} or not re.search(r"\bprint\(|echo\(|print_exception", text):
             continue
         calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
         found += [
             f"{name}:{call.lineno}: {ast.unparse(call.func)}" for call in calls if ast.unparse(call.func) in SINKS
         ]
     assert found == []
+
+
+def test_identity_is_key_and_value() -> None:
+    assert identity_of(["a=1", "b=x=y", "a=1"]) == {"a": "1", "b": "x=y"}
+
+
+@pytest.mark.parametrize("words", [["a"], ["=1"], ["a="], ["a-b=1"], ["a=1", "a=2"]])
+def test_any_other_identity_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="expected --identity KEY=VALUE"):
+        identity_of(words)

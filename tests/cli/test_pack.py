@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import jsonschema
@@ -18,7 +17,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_packing_says_what_was_written(tmp_path: Path, root: Path) -> None:
-    result = karat("pack", root.name, "--at", "2026-11-15T06:30+02:00", cwd=tmp_path)
+    result = karat("pack", root.name, cwd=tmp_path, SOURCE_DATE_EPOCH="1794717000")
     assert (result.code, result.err) == (0, "")
     first, second, last = result.out.splitlines()
     assert first.startswith("packed/golden_artifacts_26111504.zip  ")
@@ -47,21 +46,16 @@ def test_the_hour_is_the_source_s(tmp_path: Path, root: Path) -> None:
     said = {"SOURCE_DATE_EPOCH": "1000000000"}
     karat("pack", root.name, "-q", cwd=tmp_path, **said)
     assert (tmp_path / "packed" / "golden_artifacts_01090901.zip").is_file()
-    result = karat("pack", root.name, "-q", "-o", "b", "--at", "0", cwd=tmp_path, **said)
-    assert (tmp_path / "b" / "golden_artifacts_70010100.zip").is_file()
-    assert (result.out, result.err) == ("", "")
+    result = karat("pack", root.name, "-q", "-o", "b", cwd=tmp_path, SOURCE_DATE_EPOCH="yesterday")
+    assert (result.code, result.out) == (2, "")
+    assert "SOURCE_DATE_EPOCH: expected seconds since 1970, found 'yesterday'" in result.err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--no-cases", "--no-combined"), "expected at most one of --no-cases and --no-combined"),
-        (("--at", "yesterday"), "--at: expected a time as 2026-01-31T04:00Z"),
         (("--name", "a/b"), "--name: expected a plain name, found 'a/b'"),
         (("--name", ".."), "--name: expected a plain name"),
-        (("--name", "x", "--at", "0"), "--name: expected no --at beside it"),
-        (("--level", "3"), "--level: expected 0 to 0 for stored, found 3"),
-        (("--compression", "zstd", "--level", "20"), "--level: expected 1 to 19 for zstd, found 20"),
         (("-o", "."), "expected an empty or new folder"),
         (("nowhere",), "nowhere: expected a folder or a zip of captured cases, found nothing there"),
     ],
@@ -80,19 +74,6 @@ def test_nothing_to_pack_is_3(tmp_path: Path) -> None:
     assert result.code == 3
     assert "nothing-compared" in result.out
     assert "next: pytest --karat-capture=empty" in result.err
-
-
-@pytest.mark.slow
-def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(tmp_path: Path, root: Path) -> None:
-    words = ("pack", root.name, "--name", "all", "--compression", "deflate")
-    assert karat(*words, cwd=tmp_path).code == 0
-    refused = karat(*words, cwd=tmp_path)
-    assert refused.code == 2
-    command = shlex.split(refused.err.splitlines()[-1].removeprefix("next: "))
-    assert command == ["karat", *words, "--replace"]
-    assert karat(*command[1:], cwd=tmp_path).code == 0
-    (tmp_path / "packed" / "mine").touch()
-    assert "next: ls -l packed" in karat(*words, cwd=tmp_path).err
 
 
 def test_many_findings_that_are_alike_are_told_in_few_lines(tmp_path: Path, root: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from factories.store_world import World
-from karat.cli.store.transfer import push_command
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def test_a_push_says_what_was_sent_and_what_was_there(world: World) -> None:
 
 def test_a_zip_and_a_snapshot_can_be_pushed_and_have_the_same_digest(world: World) -> None:
     first = world.report("push", "captures", "models/nightly")["result"]["digest"]
-    world.run("pack", "captures", "--compression", "deflate", "--no-cases", "--name", "all")
+    world.run("pack", "captures", "--compression", "deflate", "--name", "all")
     assert world.report("push", "packed/all.zip", "models/zip")["result"]["digest"] == first
     copied = world.report("push", "store:models/nightly", "a/copy", "--store", "another")
     assert copied["result"]["digest"] == first
@@ -74,23 +73,11 @@ def test_a_dry_run_leaves_nothing(world: World) -> None:
     assert not world.store.exists()
 
 
-def test_keep_pin_and_ci(world: World) -> None:
+def test_keep_and_ci(world: World) -> None:
     world.run("push", "captures", "models/a", "--keep", "3", GITHUB_RUN_ID="17")
     (entry,) = (world.store / "refs" / "models" / "a").iterdir()
     reference = json.loads(entry.read_text())
     assert (reference["keep"], reference["ci"]) == (3, {"run": "17"})
-    assert "pinned: release" in world.run("push", "captures", "models/a", "--pin", "release").out
-    assert list((world.store / "pins").iterdir())
-
-
-def test_damaged_objects_are_replaced_on_request(world: World) -> None:
-    world.run("push", "captures", "models/nightly")
-    victim = world.objects()[0]
-    victim.write_bytes(bytes(victim.stat().st_size))
-    assert world.report("push", "captures", "models/nightly")["result"]["repaired"] == 0
-    told = world.run("push", "captures", "models/nightly", "--verify-existing").out
-    assert "replaced, since they were damaged: 1 object" in told
-    world.run("verify", str(world.store))
 
 
 def test_the_store_of_karat_toml(world: World) -> None:
@@ -116,11 +103,6 @@ def test_the_store_of_karat_toml(world: World) -> None:
 def test_wrong_usage(world: World, words: tuple[str, ...], said: str) -> None:
     assert said in world.run("push", *words, code=2).err
     assert not world.store.exists()
-
-
-def test_advice_asks_for_the_same_push_again() -> None:
-    assert push_command("a b", "models/x", None) == "karat push 'a b' models/x"
-    assert push_command("a", "models/x", "we say so") == "karat push a models/x --pin 'we say so'"
 
 
 def test_a_store_that_cannot_be_written(world: World) -> None:

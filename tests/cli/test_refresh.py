@@ -134,6 +134,14 @@ def test_scope_is_never_a_silent_default(forge: Forge, run_karat: Runner) -> Non
     assert run_karat.changed() == set()
 
 
+@pytest.mark.parametrize("source", [("folder", "results"), ("file:///tmp/results",)])
+def test_where_there_are_no_jobs_none_can_have_failed(source: tuple[str, ...], run_karat: Runner) -> None:
+    done = run_karat("--source", *source)
+    assert done.code == 2
+    assert "only-failing" not in done.err
+    assert done.err.rstrip().endswith("--scope all")
+
+
 @pytest.mark.slow
 def test_a_repository_that_was_not_named_is_asked_for(run_karat: Runner) -> None:
     done = run_karat("--source", "github", "--run-id", "1", "--scope", "all", GITHUB_REPOSITORY="")
@@ -300,3 +308,9 @@ def test_nothing_that_arrived_is_fetched_again(forge: Forge, run_karat: Runner) 
     assert before
     run_karat.github(run, "--scope", "all")
     assert len(forge.seen(r"/actions-results/")) == before
+
+
+def test_a_reset_alone_has_no_report_and_says_so(run_karat: Runner) -> None:
+    done = run_karat("--reset", "--json", "-")
+    assert done.code == 2
+    assert json.loads(done.out)["next"] == "karat refresh --reset"

@@ -92,7 +92,7 @@ def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
     forced = karat("stage", "--force", "--reason", "new cuDNN", cwd=desk.tree.root)
     assert forced.code == 0
     text = desk.summary()
-    assert "- Staged despite fail findings, with `karat stage --force` (1):" in text
+    assert "- Accepted despite fail findings (1):" in text
     assert "golden_values_dev_dgx_h100.json`: new cuDNN" in text
 
 
@@ -112,12 +112,12 @@ def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> 
 def test_a_refresh_that_confirms_ends_with_a_command_too(desk: Desk) -> None:
     run = desk.ci_run("a")
     first = desk.refresh(run).splitlines()
-    assert first[-1] == "next: karat diff"
+    assert first[-1] == "next: karat review"
     assert "did code or packages move them? karat hunt split --code OLD..NEW --packages OLD.txt..NEW.txt" in first[-2]
-    assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
+    assert desk.refresh(run).splitlines()[-1] == "next: karat review"
     desk.tree.commit()
     last = desk.refresh(desk.ci_run("b", OLD))
-    assert last.splitlines()[-1] == "next: karat stage"
+    assert last.splitlines()[-1] == "next: git diff"
     assert "hunt split" not in last
 
 

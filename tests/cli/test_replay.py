@@ -73,7 +73,7 @@ def test_mismatches_are_failures_of_junit(here: Path) -> None:
 @pytest.mark.slow
 def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
     line = command_line(here)
-    done = karat("replay", "bundle", "--command", line, "--flow", "portable", "--json", "-", cwd=here)
+    done = karat("replay", "bundle", "--command", line, "--only", "models/portable", "--json", "-", cwd=here)
     assert done.code == 0, done.err
     document = json.loads(done.out)
     jsonschema.validate(document, SCHEMA)
@@ -86,9 +86,9 @@ def test_a_command_is_replayed_with_json_on_stdout(here: Path) -> None:
     [
         (("bundle",), "found neither"),
         (("bundle", "--run", "runner:run", "--command", "x {outputs}"), "found both"),
-        (("bundle", "--run", "runner:rum"), "did you mean 'run'?"),
-        (("bundle", "--run", "runer:run"), "did you mean 'runner'?"),
-        (("bundle", "--run", "runner.run"), "did you mean runner:run?"),
+        (("bundle", "--run", "runner:rum"), "has no attribute 'rum'"),
+        (("bundle", "--run", "runer:run"), "No module named 'runer'"),
+        (("bundle", "--run", "runner.run"), "expected --run module:function"),
         (("bundel", "--run", "runner:run"), "bundel"),
         (("bundle", "more", "--run", "runner:run"), "expected one BUNDLE"),
         (("bundle", "--run", "runner:run", "--json", "-", "--junit", "-"), "at most one report"),
@@ -104,9 +104,9 @@ def test_a_mistake_is_exit_2_with_the_next_command(words: tuple[str, ...], said:
 
 
 def test_nothing_chosen_is_exit_3(here: Path) -> None:
-    done = karat("replay", "bundle", "--run", "runner:run", "--suite", "model", cwd=here)
+    done = karat("replay", "bundle", "--run", "runner:run", "--only", "model", cwd=here)
     assert done.code == 3
-    assert "did you mean 'models'?" in done.out
+    assert "expected a case that matches model, found none among 3" in done.out
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_names_of_strangers_reach_no_terminal_and_no_xml_raw(here: Path) -> None
 def test_as_a_pytest_session(here: Path) -> None:
     # Other people's plugins take longer to load than this to run.
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p karat.captures.plugin"}
-    words = ("replay", "bundle", "--run", "runner:run", "--flow", "portable", "--pytest")
+    words = ("replay", "bundle", "--run", "runner:run", "--only", "models/portable", "--pytest")
     done = karat(*words, "--", "-v", "-p", "no:cacheprovider", cwd=here, **alone)
     assert done.code == 0, done.out
     assert "1 passed" in done.out

@@ -41,6 +41,7 @@ def late(size: float, start: int = 40) -> np.ndarray:
     ("new", "kind", "sentence"),
     [
         (np.round(LOSS * 1.001, 5), "rescaled", "scaled by 1.001 at every step"),
+        (np.round(LOSS * 0.99995, 8), "rescaled", "scaled by 1 - 5e-05 at every step"),
         (LOSS + 0.004, "rescaled", "offset by +0.004 at every step"),
         (np.r_[LOSS[:1], LOSS[:-1]], "shifted", "the old values, 1 step later"),
         (np.r_[LOSS[3:], LOSS[:3] + 0.1], "shifted", "the old values, 3 steps earlier"),

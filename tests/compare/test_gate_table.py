@@ -99,15 +99,6 @@ def test_an_empty_column_expects_nothing_and_one_of_nan_compares_nothing() -> No
     assert outcomes(nothing, nothing)["graph_breaks"] == "nothing-compared"
 
 
-def test_counts_that_rose_because_rows_get_further_are_explained() -> None:
-    results, _ = judged(table(ROWS), table({**ROWS, "c": ("pass", "7")}))
-    assert results["graph_breaks"].outcome is CheckOutcome.FAIL
-    assert "they get further" in (results["graph_breaks"].likely or "")
-    results, _ = judged(table(ROWS), table({**ROWS, "b": ("fail_to_run", "1")}))
-    assert results["graph_breaks"].outcome is CheckOutcome.IMPROVED
-    assert "no improvement" in (results["graph_breaks"].likely or "")
-
-
 MARGINS = ("expected", "noise_margin")
 
 

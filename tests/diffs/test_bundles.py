@@ -15,8 +15,10 @@ import pytest
 
 from factories.captured import ENVIRONMENT, capture, identity
 from factories.runners import flip
+from karat.bundles.extents import whole_file
 from karat.bundles.manifest import Comparator, Environment
 from karat.compare.change import Change, Verdict
+from karat.diffs.cases import GatheredPlace
 from karat.diffs.diff import DiffOptions, diff
 from karat.diffs.report import data, html, markdown, text as terminal
 from karat.diffs.result import Diff
@@ -175,9 +177,38 @@ def test_damage_is_never_the_same(file: str, sides: tuple[str, ...], tmp_path: P
     two(tmp_path, {}, {})
     for side in sides:
         flip(next((tmp_path / side).rglob(file)), -9 if file == "manifest.json" else -1)
-    result = compared(tmp_path)
+    result = compared(tmp_path, everything=True)
     assert [c.verdict for c in result.changes if c.verdict is not Verdict.UNREADABLE] == []
     assert exit_code(result.all_findings()) is ExitCode.FAIL
+
+
+def test_what_has_the_same_digest_is_the_same_and_is_not_opened(tmp_path: Path) -> None:
+    two(tmp_path, {}, {"expected": (X * 3,)})
+    # Whoever opened the inputs or the program would see that they are damaged.
+    for file in FILES[0], FILES[2]:
+        flip(next((tmp_path / "new").rglob(file)), -1)
+    change = only(compared(tmp_path))
+    assert {row.metric: row.verdict for row in change.metrics} == {"input/0": Verdict.SAME, "expected/0": Verdict.BREAK}
+    assert change.metrics[0].because == "all 30 elements are bit-equal"
+
+
+def test_the_same_by_digest_is_what_comparing_says(tmp_path: Path) -> None:
+    odd = np.array([np.nan, np.inf, -0.0, 1.0], np.float32)
+    values = (odd, np.arange(3), np.zeros(0), np.array(["a"], "U1"), np.array([1 + 2j]))
+    two(tmp_path, {"expected": values}, {"expected": values})
+    quick, read = (only(compared(tmp_path, everything=everything)) for everything in (False, True))
+    assert quick.verdict is read.verdict is Verdict.SAME
+    for one, other in zip(quick.metrics, read.metrics, strict=True):
+        assert one.tensor is not None
+        assert other.tensor is not None
+        for name in ("elements", "bit_equal", "mismatches"):
+            assert getattr(one.tensor.numbers, name) == getattr(other.tensor.numbers, name), (one.metric, name)
+
+
+def test_the_files_of_a_side_are_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    place = GatheredPlace("side", {"a": whole_file(tmp_path / "a")})
+    assert place.files() is place.files()  # every case of a side asks, and there may be ten thousand
 
 
 def test_damage_of_a_new_case_is_noticed_although_nothing_is_compared(tmp_path: Path) -> None:
@@ -263,6 +294,7 @@ def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
 _LIMITED = """
 import re, sys
 from pathlib import Path
+from karat.diffs.cases import GatheredPlace
 from karat.diffs.diff import DiffOptions, diff
 result = diff("old", "new", cwd=sys.argv[1], options=DiffOptions(jobs=2))
 status = Path("/proc/self/status").read_text()
@@ -316,7 +348,7 @@ def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
         before = path.read_bytes()
         after = _fault(rng, before)
         path.write_bytes(after)
-        result = compared(tmp_path)
+        result = compared(tmp_path, everything=True)
         path.write_bytes(before)
         if after != before:
             assert exit_code(result.all_findings()) is not ExitCode.OK
@@ -328,9 +360,7 @@ def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
 def test_no_fault_of_a_zip_looks_like_the_same(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     pack = subprocess.run(
-        [sys.executable, "-m", "karat", "pack", "new", "-o", "packed", "--name", "n", "--no-cases", "-q"],
-        cwd=tmp_path,
-        check=False,
+        [sys.executable, "-m", "karat", "pack", "new", "-o", "packed", "--name", "n", "-q"], cwd=tmp_path, check=False
     )
     assert pack.returncode == 0
     target = tmp_path / "packed" / "n.zip"

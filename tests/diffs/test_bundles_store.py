@@ -52,7 +52,7 @@ def test_a_reference_that_is_not_there_is_no_match(here: Path) -> None:
 @pytest.mark.slow
 def test_damage_in_the_store_is_never_the_same(here: Path) -> None:
     objects = [path for path in sorted((here / "store").rglob("sha256/*/*")) if path.is_file()]
-    assert len(objects) > 1
+    assert objects
     for path in objects:
         flip(path)
         done = karat("diff", "store:models/nightly", "old", "--store", "store", cwd=here)

@@ -60,7 +60,7 @@ def test_summary_and_page_tell_them_too(two: Repository) -> None:
     assert "- Before: GitHub workflow run `1`, commit `c0ffeec0ffee`, 2026-01-01: 2 goldens." in text
     assert "2026-02-01: 1 golden; unknown, or edited since: 1 golden." in text
     page = karat("diff", "HEAD~1", "HEAD", "--html", "-", cwd=two.root).out
-    assert "<b>old</b> from GitHub workflow run 1, commit c0ffeec0ffee, 2026-01-01: 2 goldens</p>" in page
+    assert "<b>old</b> from GitHub workflow run 1, commit c0ffeec0ffee, 2026-01-01: 2 goldens</span>" in page
     assert '"new values":"GitHub workflow run 2, 2026-02-01"' in page
 
 

@@ -42,7 +42,7 @@ def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     page = visit()
     assert page.title().startswith("20 of 81 goldens need a look; 6 must not be merged: ")
     assert page.locator("h1").inner_text() == make().answer()
-    assert page.locator(".sides .about").inner_text() == "Golden values of tests/functional_tests/test_cases"
+    assert page.locator(".sides .what").inner_text() == "Golden values of tests/functional_tests/test_cases"
     heads = page.locator("main h2").all_inner_texts()
     assert [head.split("\n")[0].split(" ")[0] for head in heads] == ["Groups", "Single", "Rows"]
     assert "81 goldens compared" in page.locator(".totals").inner_text()

@@ -75,7 +75,7 @@ def test_dark_follows_the_system_and_the_button(visit: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(ground) == "rgb(16, 19, 23)"
     page.locator("#theme").click()
-    assert page.locator("#theme").inner_text() == "Light"
+    assert page.locator("#theme").inner_text() == "◐ Light"
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
     page.evaluate("location.reload()")
     page.locator("#shown").get_by_text("rows").wait_for()
@@ -121,7 +121,7 @@ def test_without_scripts_the_failures_are_there(browser: Browser, pages: Path) -
     page = context.new_page()
     page.goto(f"file://{pages / 'usual.html'}")
     assert page.locator(".totals").is_visible()
-    assert page.locator("noscript h2").inner_text() == "6 failing findings"
+    assert page.locator("noscript li").count() == 6
     assert page.locator("noscript li", has_text="left its course").is_visible()
     assert page.locator("button:visible, input:visible").count() == 0
     context.close()

@@ -132,7 +132,7 @@ def test_embedded_data_holds_no_markup_and_no_line_separator() -> None:
 
 def test_text_that_looks_like_a_slot_is_not_filled() -> None:
     page = html.render(make(files=1), title="<!--karat:data--> /*karat:js*/")
-    assert '<bdi class="about">&lt;!--karat:data--&gt; /*karat:js*/</bdi>' in page
+    assert '<bdi class="what">&lt;!--karat:data--&gt; /*karat:js*/</bdi>' in page
 
 
 def test_points_are_bounded_and_the_gravest_rows_keep_their_curves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,33 +195,16 @@ def test_steps_too_large_for_javascript_travel_as_text() -> None:
     assert rows_of(page)[0]["max_step"] == str(2**60 + 1)
 
 
-def unpacked(packed: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def unpacked(packed: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """What the script makes of packed values."""
-    kind, text = packed
-    raw = base64.b64decode(text)
-    if kind in ("f", "d"):
-        return np.frombuffer(raw, f"<f{4 if kind == 'f' else 8}").astype(np.float64)
-    whole = np.frombuffer(raw, "<i4")
-    return np.where(whole == -(2**31), np.nan, whole / 10**kind)
+    return np.frombuffer(base64.b64decode(packed), "<f8")
 
 
-@given(
-    st.one_of(
-        hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats()),
-        hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats(width=32)),
-        hnp.arrays(np.int32, st.integers(0, 20)).map(lambda a: a / 1e5),
-    )
-)
+@given(hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats()))
 def test_packed_values_are_exact(values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    again = unpacked(html._values(values))
+    again = unpacked(html._packed(values))
     np.testing.assert_array_equal(again, values)
     np.testing.assert_array_equal(np.signbit(again[values == 0]), np.signbit(values[values == 0]))
-
-
-def test_decimals_take_four_bytes_each() -> None:
-    kind, text = html._values(np.array([10.84623, np.nan, -0.5]))
-    assert kind == 5
-    assert len(base64.b64decode(text)) == 12
 
 
 def test_regular_steps_are_three_numbers() -> None:
@@ -258,9 +241,9 @@ def noscript_of(page: str) -> str:
 
 def test_without_scripts_the_totals_and_failures_are_readable() -> None:
     page = html.render(make())
-    assert '<p class="totals"><strong>81 goldens compared</strong>: 1 unreadable, 3 inc' in page
+    assert '<p class="totals">81 goldens compared (1 unreadable, 3 inc' in page
     plain = noscript_of(page)
-    assert "6 failing findings" in plain
+    assert plain.count("<li") == 6
     assert "line 41: &#x27;&lt;&lt;&lt;&lt;&lt;&lt;&lt; HEAD&#x27;" in plain
     assert "7.1% slower" not in plain  # a warning
 
@@ -273,8 +256,8 @@ def test_findings_come_gravest_first() -> None:
 
 def test_nothing_changed_is_a_page_too() -> None:
     page = html.render(Diff(old="a", new="b", changes=(), unchanged=1))
-    assert "No golden changed." in page
-    assert "1 golden unchanged" in page
+    assert "no golden changed" in page
+    assert "1 unchanged" in page
 
 
 def test_a_finding_about_the_whole_comparison_is_shown() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from factories.diffs import hostile, make
 from factories.repositories import curves, golden_text
+from karat import sample
 from karat.compare.change import Verdict
-from karat.demo import sample
 from karat.diffs.diff import diff
 from karat.diffs.report import data
 from karat.diffs.result import Diff

@@ -84,7 +84,7 @@ def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
     )
     text = pull_request_text(quiet, record)
     assert "Full refresh of golden values from a bucket." in text
-    assert "Taken despite being incomplete, with `--accept-incomplete` (1):\n  - ``gpt/`a`.json``" in text
+    assert "Accepted despite fail findings (1):\n  - ``gpt/`a`.json``: --accept-incomplete" in text
     assert "Asked for and not refreshed (1):\n  - b: it stops at step 3" in text
 
 

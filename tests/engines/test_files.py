@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.engines.files import CollectedFiles, combined_hash, glob_files, hash_files
+from karat.engines.files import CollectedFiles, glob_files, hash_files
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -37,7 +36,7 @@ def area(tmp_path: Path) -> Path:
         ("a.so", ["a.so"]),
         ("*.so", ["a.so"]),
         ("./lib/*", ["lib/b.so", "lib/d.txt", "lib/deep"]),
-        ("**/*.so", ["a.so", ".hidden/e.so", "lib/b.so", "lib/deep/er/c.so"]),
+        ("**/*.so", [".hidden/e.so", "a.so", "lib/b.so", "lib/deep/er/c.so"]),
         ("lib/**/?.so", ["lib/b.so", "lib/deep/er/c.so"]),
         ("lib/**/er/**/*.so", ["lib/deep/er/c.so"]),
         ("l[ijk]b/b.so", ["lib/b.so"]),
@@ -92,18 +91,6 @@ def test_what_never_ends_is_not_hashed(area: Path) -> None:
     assert set(hash_files(area, ["*.so"])) == {"a.so"}
 
 
-@pytest.mark.slow
-def test_of_very_many_files_the_rest_has_one_hash(area: Path) -> None:
-    for number in range(1500):
-        write(area / "many" / f"{number:04}", str(number))
-    hashes = hash_files(area, ["many/*"])
-    assert len(hashes) == 1000
-    write(area / "many" / "1499", "changed")
-    changed = hash_files(area, ["many/*"])
-    assert {name for name in hashes if hashes[name] != changed[name]} == {"(501 more files)"}
-    assert combined_hash(hashes) != combined_hash(changed)
-
-
 def test_files_come_back_with_their_names(area: Path) -> None:
     found = CollectedFiles()
     found.add(area, ["lib/*", "a.so", "a.so"])
@@ -152,22 +139,6 @@ def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_tree_may_be_deeper_than_python_goes(tmp_path: Path) -> None:
-    try:
-        here = os.open(tmp_path, os.O_RDONLY)
-        for _ in range(1100):
-            os.mkdir("d", dir_fd=here)
-            below = os.open("d", os.O_RDONLY, dir_fd=here)
-            os.close(here)
-            here = below
-        os.close(os.open("x.so", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-        os.close(here)
-        assert [path.name for path in glob_files(tmp_path, "**/*.so")] == ["x.so"]
-    finally:
-        # shutil goes no deeper than Python does.
-        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
-
-
 def test_many_times_any_folder_is_looked_at_once_each(tmp_path: Path) -> None:
     # Each `**` more used to multiply the work by the depth of the tree.
     deep = write(tmp_path.joinpath(*"abcdefghijklmnopqrst") / "x.so")

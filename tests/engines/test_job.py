@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from karat.engines.job import open_engine
+from karat.engines.job import EngineSettings, open_engine
 from karat.findings import UsageError
 
 
 def test_without_ray_its_engine_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="needs Ray, which is not installed") as caught:
-        open_engine("ray", slots=1, work=tmp_path)
+        open_engine(EngineSettings(kind="ray", slots=1), tmp_path)
     assert caught.value.next_command == "pip install 'karat[ray]'"
 
 

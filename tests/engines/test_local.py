@@ -13,7 +13,7 @@ import pytest
 
 from factories.jobs import job, shell
 from factories.processes import gone, started
-from karat.engines.job import Engine, open_engine
+from karat.engines.job import Engine, EngineSettings, open_engine
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = open_engine("local", slots=2, work=tmp_path / "work")
+    made = open_engine(EngineSettings(slots=2), tmp_path / "work")
     yield made
     made.close()
 
@@ -37,6 +37,19 @@ def test_results_come_as_they_end_and_not_as_they_began(engine: Engine, tmp_path
     go.touch()
     assert [result.key for result in engine.wait()] == ["slow"]
     assert list(engine.wait()) == []
+
+
+def test_jobs_that_belong_together_run_in_one_slot_one_after_the_other(engine: Engine) -> None:
+    pairs = [f"pair {n // 2}" for n in range(8)]
+    for number, pair in enumerate(pairs):
+        engine.submit(job(f"echo {number}", key=str(number), beside=pair))
+    found: dict[str, str] = {}
+    while len(found) < 8:
+        found |= {result.key: result.where for result in engine.wait()}
+    assert all(found[str(n)] == found[str(n + 1)] for n in range(0, 8, 2))
+    for first in range(0, 8, 2):
+        keys = [key for key in found if key in {str(first), str(first + 1)}]
+        assert keys == [str(first), str(first + 1)], "in the order in which they came"
 
 
 def test_waiting_has_an_end(engine: Engine) -> None:
@@ -91,15 +104,9 @@ def test_a_key_may_be_used_again_after_its_job_was_cancelled(engine: Engine) -> 
     assert result.ran[0].output == b"2\n"
 
 
-def test_two_jobs_of_one_key_would_be_one_too_many(engine: Engine) -> None:
-    engine.submit(job("sleep 1000", key="a"))
-    with pytest.raises(ValueError, match="in flight already"):
-        engine.submit(job("true", key="a"))
-
-
 def test_closing_ends_what_runs_before_it_returns(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    engine = open_engine("local", slots=1, work=tmp_path / "work")
+    engine = open_engine(EngineSettings(slots=1), tmp_path / "work")
     engine.submit(job(f"setsid sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait", key="a"))
     engine.submit(job("true", key="b"))
     running = started(pids, 2)
@@ -109,7 +116,7 @@ def test_closing_ends_what_runs_before_it_returns(tmp_path: Path) -> None:
 
 def test_an_area_that_cannot_be_written_loses_the_job_and_says_why(tmp_path: Path) -> None:
     work = tmp_path / "work"
-    engine = open_engine("local", slots=1, work=work)
+    engine = open_engine(EngineSettings(slots=1), work)
     (work / "slot-0").write_text("a file where the folder should be")
     try:
         engine.submit(job("true"))
@@ -124,8 +131,8 @@ _HUNT = """
 import sys
 from pathlib import Path
 from karat.engines.job import JobCommand, Job
-from karat.engines.job import open_engine
-engine = open_engine("local", slots=1, work=Path(sys.argv[1]))
+from karat.engines.job import EngineSettings, open_engine
+engine = open_engine(EngineSettings(slots=1), Path(sys.argv[1]))
 try:
     engine.submit(Job(key="k", commands=(JobCommand(role="measure", argv=("sh", "-c", sys.argv[2])),)))
     engine.wait()
@@ -147,7 +154,7 @@ def test_neither_ctrl_c_nor_a_kill_leaves_anything_behind(tmp_path: Path, number
 
 
 def test_a_second_hunt_in_the_same_folder_gets_areas_of_its_own(engine: Engine, tmp_path: Path) -> None:
-    second = open_engine("local", slots=1, work=tmp_path / "work")
+    second = open_engine(EngineSettings(slots=1), tmp_path / "work")
     try:
         second.submit(job("pwd"))
         (result,) = second.wait()

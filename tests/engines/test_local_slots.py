@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from factories.jobs import job
-from karat.engines.job import open_engine
-from karat.engines.local import SlotClaim, SlotRequest, SlotsTaken, claim_slots, visible_gpus
+from karat.engines.job import EngineSettings, open_engine
+from karat.engines.local import SlotClaim, SlotsTaken, claim_slots, visible_gpus
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import own_temporary_folder, take
 
@@ -35,8 +35,8 @@ def nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def wanted(slots: int = 1, cores: int = 0, gpus: int = 0) -> SlotRequest:
-    return SlotRequest(slots=slots, cores=cores, gpus=gpus)
+def wanted(slots: int = 1, cores: int = 0, gpus: int = 0) -> EngineSettings:
+    return EngineSettings(slots=slots, cores=cores, gpus=gpus)
 
 
 def test_slots_have_cores_of_their_own(tmp_path: Path) -> None:
@@ -58,17 +58,10 @@ def test_more_cores_than_there_are_is_an_error_with_the_numbers(tmp_path: Path) 
         SlotClaim(wanted(slots=2, cores=CORES), tmp_path)
 
 
-@pytest.mark.parametrize(("cores", "gpus"), [(0.5, 0), (-1, 0), (0, 0.25)])
+@pytest.mark.parametrize(("cores", "gpus"), [(0.5, 0), (0, 0.25)])
 def test_a_part_of_a_core_is_nobodys_own(tmp_path: Path, cores: float, gpus: float) -> None:
     with pytest.raises(UsageError, match="whole number"):
-        open_engine("local", slots=1, work=tmp_path, cores=cores, gpus=gpus)
-
-
-def test_engines_and_slots_that_do_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected the engine local, ray or slurm, found 'nomad'"):
-        open_engine("nomad", slots=1, work=tmp_path)
-    with pytest.raises(UsageError, match="no negative number of slots, found -1"):
-        open_engine("local", slots=-1, work=tmp_path)
+        open_engine(EngineSettings(slots=1, cores=cores, gpus=gpus), tmp_path)
 
 
 @pytest.mark.slow
@@ -105,8 +98,8 @@ def test_whoever_waits_keeps_nothing_from_others(tmp_path: Path) -> None:
 def test_a_killed_process_has_let_go_of_everything(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from karat.engines.local import SlotClaim, SlotRequest\n"
-        f"held = SlotClaim(SlotRequest(slots=1, cores={CORES}, gpus=0), Path(sys.argv[1]))\n"
+        "from karat.engines.job import EngineSettings\nfrom karat.engines.local import SlotClaim\n"
+        f"held = SlotClaim(EngineSettings(slots=1, cores={CORES}, gpus=0), Path(sys.argv[1]))\n"
         "print('held', flush=True)\ntime.sleep(1000)"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "work")]
@@ -154,7 +147,7 @@ def test_only_gpus_that_this_process_may_see_are_given(tmp_path: Path, monkeypat
 def test_gpus_that_nobody_can_list_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotVerify, match=r"expected `nvidia-smi -L` to list the GPUs") as caught:
-        open_engine("local", slots=1, work=tmp_path, gpus=1)
+        open_engine(EngineSettings(slots=1, gpus=1), tmp_path)
     assert "CUDA_VISIBLE_DEVICES" in caught.value.next_command
 
 
@@ -171,9 +164,9 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(tmp
     # Deaf to being asked, so that its end takes a while: all that time the core is not free.
     pids = tmp_path / "pids"
     program = (
-        "import sys\nfrom pathlib import Path\nfrom karat.engines.job import open_engine\n"
+        "import sys\nfrom pathlib import Path\nfrom karat.engines.job import EngineSettings, open_engine\n"
         "from karat.engines.job import JobCommand, Job\n"
-        f"engine = open_engine('local', slots=1, work=Path(sys.argv[1]), cores={CORES})\n"
+        f"engine = open_engine(EngineSettings(slots=1, cores={CORES}), Path(sys.argv[1]))\n"
         "engine.submit(Job(key='k', commands=(JobCommand(role='measure', argv=tuple(sys.argv[2:])),)))\n"
         "engine.wait()"
     )
@@ -190,7 +183,7 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(tmp
 
 
 def test_jobs_find_their_cores_in_a_word(tmp_path: Path) -> None:
-    engine = open_engine("local", slots=1, work=tmp_path / "work", cores=1)
+    engine = open_engine(EngineSettings(slots=1, cores=1), tmp_path / "work")
     try:
         engine.submit(job("echo @CORES@"))
         (result,) = engine.wait()
@@ -221,4 +214,4 @@ def test_a_gpu_that_is_named_twice_is_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(visible_gpus()) == ["1", "0"]
     # Not "another hunt has them", for ever.
     with pytest.raises(UsageError, match="the 2 that this process may use, found 3 slots"):
-        open_engine("local", slots=3, gpus=1, work=tmp_path)
+        open_engine(EngineSettings(slots=3, gpus=1), tmp_path)

@@ -7,8 +7,9 @@ import threading
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.engines.job import Resources
-from karat.engines.ray_cluster import ClusterHead, QuietStdout, answer_within, jobs_per_node, node_needs, task_options
+from karat.engines.job import EngineSettings, Resources, jobs_per_node, node_needs
+from karat.engines.ray_engine import ClusterHead, QuietStdout, answer_within, task_options
+from karat.findings import CannotVerify
 
 
 @given(st.integers(1, 64), st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 2, 3]))
@@ -24,8 +25,8 @@ def test_the_scarcest_decides() -> None:
 
 
 def test_ray_is_asked_for_what_a_job_says_and_never_for_nothing() -> None:
-    assert task_options(Resources(cores=0))["num_cpus"] == 1
-    assert task_options(Resources(cores=0, gpus=0.5))["num_gpus"] == 0.5
+    assert task_options(EngineSettings().of_each)["num_cpus"] == 1
+    assert task_options(EngineSettings(gpus=0.5).of_each)["num_gpus"] == 0.5
     assert task_options(Resources(memory=5, custom={"a": 1})) == {
         "num_cpus": 1,
         "num_gpus": 0,
@@ -48,17 +49,18 @@ def test_an_answer_comes_back_and_so_does_an_error() -> None:
         answer_within(30, lambda: 1 // 0)
 
 
-def test_a_head_that_is_back_is_there() -> None:
+def test_a_head_that_is_gone_is_not_asked() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         head = ClusterHead(f"127.0.0.1:{server.getsockname()[1]}")
-        assert head.answers()
+        head.check()
         assert not head.is_gone
-    assert not head.answers()
+    with pytest.raises(CannotVerify, match="no longer answers"):
+        head.check()
     assert head.is_gone
 
 
 def test_somebody_elses_head_is_not_looked_at() -> None:
-    assert ClusterHead("").answers()
+    ClusterHead("").check()
 
 
 def test_only_threads_of_ray_are_not_heard(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from factories.engines_elsewhere import ElsewhereError, EngineElsewhere
 from factories.jobs import job, shell
 from factories.processes import gone, started
 from factories.ray_clusters import RayCluster
-from karat.engines.job import Engine, Job, JobResult, Resources, open_engine
+from karat.engines.job import Engine, EngineSettings, Job, JobResult, Resources, open_engine
 
 if importlib.util.find_spec("ray") is None:
     missing("ray (pip install 'karat[ray]')")
@@ -83,7 +83,7 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
         assert time.monotonic() < until, "the lost node is still counted"
         time.sleep(0.1)
     monkeypatch.setenv("OF_NODE", "head")
-    local = open_engine("local", slots=2, work=tmp_path)
+    local = open_engine(EngineSettings(slots=2), tmp_path)
     try:
         expected = answers(local, jobs)
     finally:
@@ -160,7 +160,7 @@ def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{"cores": 1e-5}, {"custom": {"CPU": 1}}])
+@pytest.mark.parametrize("asked", [{"cores": 1e-5}, {"resources": {"CPU": 1}}])
 def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
     cluster: RayCluster, tmp_path: Path, asked: dict[str, Any]
 ) -> None:
@@ -175,7 +175,7 @@ def test_while_no_node_has_room_it_is_said_and_waited_for_one(cluster: RayCluste
     said = tmp_path / "said"
     with said.open("wb") as errors:
         engine = EngineElsewhere(
-            cluster.env, "ray", errors=errors, slots=1, work=str(tmp_path), address=cluster.address, custom=wanted
+            cluster.env, "ray", errors=errors, slots=1, work=str(tmp_path), address=cluster.address, resources=wanted
         )
         assert engine.slots == 1  # though the node has room for two
         third.kill()

@@ -18,7 +18,7 @@ from factories.engines_elsewhere import EngineElsewhere
 from factories.jobs import job, shell
 from factories.processes import gone, started
 from factories.slurm_clusters import SlurmCluster
-from karat.engines.job import Engine, Job, JobResult, Resources, open_engine
+from karat.engines.job import Engine, EngineSettings, Job, JobResult, Resources, open_engine
 from karat.engines.slurm_engine import DriverWatch
 from karat.findings import CannotVerify, UsageError
 
@@ -35,7 +35,7 @@ def said() -> list[str]:
 def engine(slurm: SlurmCluster, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("KARAT_AREAS", str(tmp_path / "areas"))
-    made = open_engine("slurm", slots=0, work=tmp_path / "work", gpus=1, cores=1, notice=said.append)
+    made = open_engine(EngineSettings(kind="slurm", slots=0, gpus=1, cores=1), tmp_path / "work", notice=said.append)
     yield made
     made.close()
     assert slurm.jobs() == []
@@ -103,7 +103,7 @@ def test_a_job_that_is_lost_again_and_again_gives_a_result_that_says_so(
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("KARAT_AREAS", str(tmp_path / "areas"))
-    engine = open_engine("slurm", slots=0, work=tmp_path / "work", retries=1)
+    engine = open_engine(EngineSettings(kind="slurm", slots=0, retries=1), tmp_path / "work")
     try:
         (well,) = answers(engine, [job("echo 1", key="well")]).values()
         assert well.lost == ""
@@ -176,7 +176,7 @@ def test_nodes_that_cannot_see_the_folder_are_no_evidence_of_a_point(
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     # As another user, a job sees as little of a test's folder as a node without the shared disk.
-    engine = open_engine("slurm", slots=1, work=tmp_path, retries=1, options=("--uid=nobody",))
+    engine = open_engine(EngineSettings(kind="slurm", slots=1, retries=1, options=("--uid=nobody",)), tmp_path)
     engine.submit(job("true"))
     with ends(), pytest.raises(CannotVerify, match=r"cannot run karat: expected .* on a disk that all share; found"):
         engine.wait()
@@ -190,7 +190,7 @@ def test_what_no_node_has_and_what_slurm_refuses_is_said(
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
 
     def opened(**asked: Any) -> Engine:
-        return open_engine("slurm", slots=0, work=tmp_path, **asked)
+        return open_engine(EngineSettings(kind="slurm", slots=0, **asked), tmp_path)
 
     with pytest.raises(CannotVerify, match=r"expected a node .* with 1 CPU, 3 GPU for each probe, found 2 CPU") as no:
         opened(gpus=3)
@@ -206,7 +206,7 @@ def test_what_no_node_has_and_what_slurm_refuses_is_said(
 
 
 def test_without_slurm_the_error_says_what_is_missing(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from karat.engines.job import open_engine as o; o('slurm', slots=0, work=pathlib.Path('.'))"
+    code = "import sys, pathlib; from karat.engines.job import *; open_engine(EngineSettings(kind='slurm'), pathlib.Path('.'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PATH": str(tmp_path)},

@@ -1,4 +1,4 @@
-"""What README.md and docs/gradcheck.md show of a wrong gradient is what their program prints."""
+"""What docs/gradcheck.md shows of a wrong gradient is what its program prints."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ def test_a_wrong_gradient_is_shown_as_it_is_printed(tmp_path: Path) -> None:
     (tmp_path / "softmax_check.py").write_text(blocks("docs/gradcheck.md", "python")[0], "utf-8")
     done = python("softmax_check.py", cwd=tmp_path)
     assert done.code == 1
-    (shown,) = [block for block in blocks("README.md") if "softmax_check.py  " in block]
-    lines = [line for line in shown.splitlines()[1:] if line != "…"]
-    assert len(lines) == 6
+    (shown,) = [block for block in blocks("docs/gradcheck.md") if "AssertionError" in block]
+    # A traceback names the error's module, too, and no two runs take equally long.
+    lines = [line for line in shown.splitlines()[1:] if " forwards, " not in line]
+    assert len(lines) > 5
     assert [line for line in lines if line not in done.err.splitlines()] == []
-    (page,) = [block for block in blocks("docs/gradcheck.md") if "AssertionError" in block]
-    assert [line for line in lines if line not in page.splitlines()] == []

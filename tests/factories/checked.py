@@ -9,8 +9,8 @@ from typing import Any
 from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked, CheckReport
-from karat.checks.settings import CheckSettings
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.settings import CheckSettings
 
 TODAY = date(2026, 5, 1)
 TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fail_to_run,3\n"

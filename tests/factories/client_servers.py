@@ -8,7 +8,7 @@ from typing import Any
 
 from factories.faults import Faults
 from factories.http_host import Host, Request, Response
-from karat.net.tokens import Token
+from karat.net.client import Token
 from karat.system.secrets import Secret
 
 PLANTED = "ghp_PlantedTokenThatNobodyMaySee0123456789"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from karat.net.retry import Retry
+from karat.net.client import Retry
 
 
 class Clock:

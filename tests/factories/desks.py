@@ -10,7 +10,7 @@ from typing import Any
 from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import GitHubArtifact
-from karat.net.retry import Retry
+from karat.net.client import Retry
 from karat.sources.github import GitHub
 from karat.sources.source import Artifact, Fetched
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.gradients.adapters.framework_problem import open_problem
-from karat.gradients.diagnosis.cause import diagnose
-from karat.gradients.problem import FlatProblem, Problem, vector
+from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
+from karat.gradients.diagnosis import diagnose
+from karat.gradients.problem import FlatProblem, vector
 from karat.gradients.report import Diagnosis, GradComparison as Comparison, GradVerdict
 
 Array = NDArray[Any]
 Backward = Callable[[Any, Any, Any], Any]
 
 
-def failed(problem: Problem, index: int = 0, **more: Any) -> Comparison:
+def failed(problem: FrameworkProblem, index: int = 0, **more: Any) -> Comparison:
     fields = {
         "input": problem.inputs[index].name,
         "output": problem.outputs[0].name,
@@ -32,7 +32,7 @@ def failed(problem: Problem, index: int = 0, **more: Any) -> Comparison:
     return Comparison(**{**fields, **more})
 
 
-def differences(problem: Problem, index: int, cotangent: Array) -> Callable[[Array], Any]:
+def differences(problem: FrameworkProblem, index: int, cotangent: Array) -> Callable[[Array], Any]:
     """Central differences extrapolated twice: an oracle of six forwards, and its error."""
     flat, weights = FlatProblem(problem), vector(cotangent)
 

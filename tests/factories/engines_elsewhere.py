@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from karat.engines.job import Job, JobResult, open_engine
+from karat.engines.job import EngineSettings, Job, JobResult, open_engine
 from karat.findings import KaratError
 
 
@@ -95,7 +95,8 @@ def serve() -> None:
         answer: Any = None
         try:
             if what == "open":
-                engine = open_engine(words.pop("kind"), work=Path(words.pop("work")), **words)
+                work = Path(words.pop("work"))
+                engine = open_engine(EngineSettings(**words), work)
                 answer = engine.name
             elif what == "slots":
                 answer = engine.slots

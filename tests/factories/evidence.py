@@ -73,7 +73,7 @@ def journal(
     data = b"".join(encode(one) + b"\n" for one in lines)
     if ended:
         ran, seal = sum(isinstance(one, ItemOutcome) for one in lines), hashlib.sha256(data).hexdigest()
-        data += encode(Ended(exit_status=0, records=len(lines), ran=ran, whole=whole, seal=seal)) + b"\n"
+        data += encode(Ended(exit_status=0, ran=ran, whole=whole, seal=seal)) + b"\n"
     path = folder / f"evidence-{session}-{worker}-1.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -58,6 +58,15 @@ class GitHubRepository:
     runs: dict[int, GitHubRun] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
     pulls: dict[int, GitHubPull] = field(default_factory=dict)
+    comments: list[GitHubIssueComment] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class GitHubIssueComment:
+    id: int
+    number: int
+    login: str
+    body: str
 
 
 @dataclass(kw_only=True)
@@ -267,6 +276,10 @@ class GitHub:
         """`org/slug` → accounts; whoever lacks the scope sees none of them."""
         self.emails: dict[str, str] = {}
         """Account → the address it shows to everyone."""
+        self.account: str | None = None
+        """Whose the tokens are; nobody's in a workflow."""
+        self.reads_only = False
+        """Whether tokens may only read, as in a pull request from a fork."""
 
     @property
     def token(self) -> str:

@@ -51,6 +51,8 @@ class GitLabMergeRequest:
     versions: list[tuple[str, float]] = field(default_factory=list)
     approvals: list[GitLabApproval] = field(default_factory=list)
     notes: list[tuple[str, str, float]] = field(default_factory=list)
+    comments: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Notes that people write: number → (who, body)."""
     states: dict[str, str] = field(default_factory=dict)
     """Reviewer → `requested_changes` and the like."""
     commits: list[GitLabCommit] = field(default_factory=list)
@@ -203,6 +205,7 @@ class GitLab:
         self.users: dict[str, int] = {}
         self.emails: dict[str, str] = {}
         """Account → the address it shows to everyone."""
+        self.account = "project_1_bot"
 
     @property
     def token(self) -> str:

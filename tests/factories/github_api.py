@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from factories import github_bodies as bodies
 from factories.forge_github import GitHub, GitHubRepository, GitHubRun
+from factories.github_comments import GitHubCommentsApi
 from factories.github_reviews import GitHubReviewsApi, Refused
 from factories.http_host import Request, Response
 
@@ -28,6 +29,7 @@ class GitHubApi:
         self._lock = threading.Lock()
         self._request = 0
         self._reviews = GitHubReviewsApi(hub, url)
+        self._comments = GitHubCommentsApi(hub, url)
         numbered = r"(?P<{}>\d+)"
         run = rf"actions/runs/{numbered.format('run_id')}"
         artifact = rf"actions/artifacts/{numbered.format('artifact_id')}"
@@ -47,6 +49,8 @@ class GitHubApi:
             (r"pulls/(?P<number>\d+)/reviews", self._reviews.reviews),
             (r"pulls/(?P<number>\d+)/commits", self._reviews.commits),
             (r"issues/(?P<number>\d+)/events", self._reviews.events),
+            (r"issues/(?P<number>\d+)/comments", self._comments.on_issue),
+            (r"issues/comments/(?P<comment>\d+)", self._comments.one),
         ]
 
     def answer(self, request: Request) -> Response:
@@ -77,8 +81,10 @@ class GitHubApi:
     def _route(self, request: Request) -> Response:
         if (answer := self._reviews.elsewhere(request, known=self._known(request))) is not None:
             return answer
+        if request.path == "/user":
+            return self._comments.me(known=self._known(request))
         place = re.fullmatch(r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/(?P<rest>.+)", request.path)
-        if place is None or request.method not in {"GET", "HEAD"}:
+        if place is None or (request.method not in {"GET", "HEAD"} and not place["rest"].startswith("issues/")):
             raise Refused(404, "Not Found")
         repository = self._repository(place["name"], place["id"])
         if repository is None or (repository.private and not self._known(request)):

@@ -26,6 +26,7 @@ class GitLabApi:
         pipeline = r"pipelines/(?P<pipeline_id>\d+)"
         job = r"jobs/(?P<job_id>\d+)"
         self._routes: list[tuple[str, Callable[..., Response]]] = [
+            ("pipelines", self._pipelines),
             (pipeline, self._pipeline),
             (rf"{pipeline}/jobs", self._jobs),
             (rf"{pipeline}/bridges", self._bridges),
@@ -46,7 +47,7 @@ class GitLabApi:
         if (answer := self._reviews.elsewhere(request, known=known)) is not None:
             return answer
         place = re.fullmatch(rf"{ROOT}/projects/(?P<project>[^/]+)/(?P<rest>.+)", request.path)
-        if place is None or request.method not in {"GET", "HEAD"}:
+        if place is None or (request.method not in {"GET", "HEAD"} and "/notes" not in place["rest"]):
             raise Refused(404, "404 Not Found")
         project = self._project(unquote(place["project"]))
         if project is None or (project.private and not known):
@@ -72,6 +73,9 @@ class GitLabApi:
             every = self._lab.projects.values()
             return next((one for one in every if one.id == int(word)), None)
         return self._lab.projects.get(word)
+
+    def _pipelines(self, request: Request, project: GitLabProject) -> Response:
+        return self._page(request, [self._short(pipeline) for pipeline in project.pipelines.values()])
 
     def _pipeline(self, request: Request, project: GitLabProject, pipeline_id: str) -> Response:  # noqa: ARG002 - endpoints are called alike
         pipeline = _pipeline(project, pipeline_id)

@@ -36,6 +36,7 @@ class GitLabReviewsApi:
             (rf"{home}/approvals", self._approvals),
             (rf"{home}/versions", self._versions),
             (rf"{home}/notes", self._notes),
+            (rf"{home}/notes/(?P<note>\d+)", self._note),
             (rf"{home}/reviewers", self._reviewers),
             (rf"{home}/commits", self._commits),
             (r"members", self._project_members),
@@ -43,6 +44,8 @@ class GitLabReviewsApi:
 
     def elsewhere(self, request: Request, *, known: bool) -> Response | None:
         """Groups and people, which belong to no project."""
+        if request.path == f"{ROOT}/user" and known:
+            return _json(self._user(self._lab.account))
         if group := re.fullmatch(rf"{ROOT}/groups/([^/]+)/members", request.path):
             members = self._lab.groups.get(unquote(group[1]))
             if members is None or not known:
@@ -92,7 +95,22 @@ class GitLabReviewsApi:
         ]
         return self._page(request, versions[::-1])
 
+    def _note(self, request: Request, project: GitLabProject, iid: str, note: str) -> Response:
+        made = _of(project, iid)
+        who, _ = made.comments[int(note)]
+        made.comments[int(note)] = (who, str(json.loads(request.body)["body"]))
+        return _json(self._written(made, int(note)))
+
+    def _written(self, made: GitLabMergeRequest, number: int) -> dict[str, Any]:
+        who, body = made.comments[number]
+        return {"id": number, "body": body, "system": False, "author": self._basic(who), "created_at": _when(4e9)}
+
     def _notes(self, request: Request, project: GitLabProject, iid: str) -> Response:
+        if request.method == "POST":
+            made = _of(project, iid)
+            number = 900 + len(made.comments)
+            made.comments[number] = (self._lab.account, str(json.loads(request.body)["body"]))
+            return _json(self._written(made, number))
         notes = [
             {"id": 700 + i, "body": body, "system": True, "author": self._basic(who), "created_at": _when(when)}
             for i, (who, body, when) in enumerate(_of(project, iid).notes)
@@ -100,7 +118,7 @@ class GitLabReviewsApi:
         # What a person writes is no system note, whatever it says.
         made_up = {"id": 1, "body": "approved this merge request", "system": False}
         first = made_up | {"author": self._basic("mallory"), "created_at": _when(4e9)}
-        ordered = [first, *notes]
+        ordered = [first, *notes, *(self._written(_of(project, iid), number) for number in _of(project, iid).comments)]
         return self._page(request, ordered if request.query.get("sort") == "asc" else ordered[::-1])
 
     def _reviewers(self, request: Request, project: GitLabProject, iid: str) -> Response:

@@ -27,6 +27,7 @@ class Request:
     """Path and query, exactly as sent."""
     headers: Mapping[str, str]
     """Names in lower case."""
+    body: bytes = b""
     status: int = 0
     sent: int = 0
     """Bytes of the body that went out, or were about to when the client left."""
@@ -105,8 +106,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        if length:
-            self.rfile.read(length)
+        body = self.rfile.read(length) if length else b""
         host = self.server.host
         request = Request(
             host=host.name,
@@ -114,10 +114,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             method=self.command,
             target=self.path,
             headers={name.lower(): value for name, value in self.headers.items()},
+            body=body,
         )
         self._send(request, host.respond(request))
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the base class's names
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - the base class's names
 
     def _send(self, request: Request, response: Response) -> None:
         request.status = response.status

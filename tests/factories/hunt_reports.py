@@ -142,7 +142,6 @@ def nightly() -> HuntReport:
         runs=21,
         seconds=4300.0,
         units={"MLUPS": "MLUPS/s"},
-        betters={"MLUPS": "higher"},
     )
 
 

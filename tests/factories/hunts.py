@@ -14,15 +14,15 @@ from typing import Any
 from msgspec import structs
 
 from factories.repositories import Repository
-from karat.engines.job import Engine, open_engine
+from karat.engines.job import Engine, EngineSettings, open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
 from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import journal_path, workspace_of
-from karat.hunts.journal.journal import Journal
+from karat.hunts.journal import Journal
 from karat.hunts.model import HuntReport
 from karat.hunts.report.assemble import build_report
-from karat.hunts.report.live import Listener
+from karat.hunts.report.terminal import Listener
 
 # What a value gives is written in levels.txt: a number, or how it fails. Every run leaves a line in ran.txt.
 PROBE = """
@@ -169,7 +169,7 @@ def hunting(file: Path, engine: Engine | None = None, **changed: object) -> Iter
     place, path = workspace_of(file, settings), journal_path(file, settings).absolute()
     row = hunt_row(file, settings, place)
     journal = Journal.resume(path) if path.exists() else Journal.create(path, row)
-    mine = engine or open_engine("local", slots=settings.engine.slots, work=place.work)
+    mine = engine or open_engine(EngineSettings(slots=settings.engine.slots), place.work)
     with journal, closing(mine):
         run_hunt(settings, place, mine, journal, Listener())
         yield journal

@@ -50,9 +50,7 @@ class Listed:
                 continue
             contents = self._contents.get(artifact.id, {})
             yield Fetched(
-                artifact=artifact,
-                names=tuple(contents),
-                members={n: self._file(artifact, n, c) for n, c in contents.items() if wanted(n)},
+                artifact=artifact, members={n: self._file(artifact, n, c) for n, c in contents.items() if wanted(n)}
             )
 
     def _file(self, artifact: Artifact, name: str, content: bytes | str) -> Path:

@@ -12,7 +12,7 @@ import msgspec
 import zstandard
 
 from karat.bundles.index import build, decode, encode
-from karat.bundles.zip_format import DEFLATE, ZSTD, ZipMember, directory, local_header, read_members
+from karat.bundles.zips import DEFLATE, ZSTD, ZipMember, directory, local_header, read_members
 
 PAGE = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>\n"
 Bytes = Callable[[bytes, random.Random], bytes]

@@ -85,7 +85,6 @@ class PackageIndex:
         """Statuses, or addresses to redirect to, that come first."""
         self.asked: list[tuple[str, str]] = []
         """Paths with their Authorization."""
-        self.pages: dict[str, str] = {}
         self._server = _Server(self)
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
@@ -129,8 +128,6 @@ class PackageIndex:
         data = self.bytes_of(name) if first == "files" else None
         if data is not None:
             return 200, "application/octet-stream", data
-        if first == "pypi" and self.pages:
-            return (200, "application/json", json.dumps({"info": {"project_urls": self.pages}}).encode())
         return 404, "text/plain", b""
 
     def listing(self, name: str) -> tuple[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from karat.store.packs.pack import Packed, PackOptions, pack
+from karat.store.pack import Packed, PackOptions, pack
 
 NAME = "golden_artifacts_26111504.zip"
 

@@ -6,13 +6,13 @@ Nothing about such a bundle is damaged, so `karat verify` has nothing to say; on
 from __future__ import annotations
 
 import shutil
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+from blake3 import blake3
 
 from karat.bundles.manifest import Manifest, TensorRecord, encode, seal
-from karat.tensors.blocks import start_digest
+from karat.tensors.digests import TensorDigest
 
 
 def negate_expected(case: Path) -> None:
@@ -24,9 +24,9 @@ def negate_expected(case: Path) -> None:
     start, end = _span(bytes(content), record)
     content[end - 1] ^= 0x80
     path.write_bytes(content)
-    digest = start_digest(record.dtype, record.shape)
+    digest = TensorDigest(record.dtype, record.shape)
     digest.update(bytes(content[start:end]))
-    changed = msgspec.structs.replace(record, sha256=digest.hexdigest())
+    changed = msgspec.structs.replace(record, digest=digest.text())
     _write(case, manifest, [changed if t == record else t for t in manifest.tensors])
 
 
@@ -36,7 +36,7 @@ def replace_program(case: Path, program: Path) -> None:
     assert manifest.program is not None
     shutil.copyfile(program, case / manifest.program.file)
     content = program.read_bytes()
-    file = msgspec.structs.replace(manifest.program, sha256=sha256(content).hexdigest(), size=len(content))
+    file = msgspec.structs.replace(manifest.program, digest=f"blake3:{blake3(content).hexdigest()}", size=len(content))
     changed = msgspec.structs.replace(manifest, program=file)
     _write(case, changed, list(changed.tensors))
 

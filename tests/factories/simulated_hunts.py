@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Simulated:
     """Of the machine, from run to run."""
     workers: tuple[float, ...] = (0.0,)
     """What each worker adds, relative; a run gets one at random."""
+    night: float = 0.0
+    """How far day and night move it either way; a run takes an hour."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,13 +53,14 @@ class Simulated:
         value, outcome = self._result(at, first=not before.outcomes)
         worker = self._rng.randrange(len(self.workers)) if len(self.workers) > 1 else 0
         if value:
-            value *= (self._built[at] if self.builds else 1) * (1 + self.drift * self.runs + self.workers[worker])
+            off = self.drift * self.runs + self.workers[worker] + self.night * math.sin(math.tau * self.runs / 24)
+            value *= (self._built[at] if self.builds else 1) * (1 + off)
         values = before.values.get(METRIC, ())
         self.seen[at] = Observed(
             values={METRIC: values if value is None else (*values, value)},
             outcomes=(*before.outcomes, outcome),
             signatures=(*before.signatures, "Boom: it" if outcome is Outcome.CRASH else ""),
-            started=(*before.started, float(self.runs)),
+            started=(*before.started, 3600.0 * self.runs),
             where=(*before.where, f"worker {worker}"),
         )
         self.runs += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from blake3 import blake3
 
 from karat.bundles.cases import FILES
 from karat.bundles.extents import MemoryExtent
@@ -24,13 +25,13 @@ from karat.bundles.manifest import (
     encode,
     seal,
 )
-from karat.store import references
+from karat.store import pins, references
 from karat.store.backends import Absent, Backend, StoredObject
 from karat.store.pull import RECORD, PullOptions, pull
 from karat.store.push import Pushed, PushOptions, push
 from karat.store.upload import CaseFiles
-from karat.tensors.blocks import start_digest
 from karat.tensors.comparison import Statistics
+from karat.tensors.digests import TensorDigest
 
 SIZES: Mapping[Role, int] = {"input": 300, "expected": 120}
 
@@ -51,7 +52,7 @@ def case(
         entry = {name: {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
         header = msgspec.json.encode(entry)
         header = len(header).to_bytes(8, "little") + header
-        digest = start_digest("uint8", (size,))
+        digest = TensorDigest("uint8", (size,))
         digest.update(data)
         content[file], headers[file] = header + data, sha256(header).hexdigest()
         records.append(
@@ -61,7 +62,7 @@ def case(
                 dtype="uint8",
                 shape=(size,),
                 file=file,
-                sha256=digest.hexdigest(),
+                digest=digest.text(),
                 nbytes=size,
                 statistics=Statistics(),
             )
@@ -78,7 +79,7 @@ def case(
             tensors=tuple(records),
             headers=headers,
             program=FileRecord(
-                file="program/model.pte", sha256=sha256(data).hexdigest(), size=program, name="model.pte"
+                file="program/model.pte", digest=f"blake3:{blake3(data).hexdigest()}", size=program, name="model.pte"
             ),
             comparator=Comparator(name="caller"),
             seeds={},
@@ -113,8 +114,14 @@ def contents(some: Sequence[CaseFiles]) -> dict[str, bytes]:
     }
 
 
-def pushed(backend: Backend, some: Sequence[CaseFiles], name: str = "models/nightly", **options: Any) -> Pushed:
-    return push(backend, some, name, PushOptions(**{"workers": 4, **options}))
+def pushed(
+    backend: Backend, some: Sequence[CaseFiles], name: str = "models/nightly", *, pin: str | None = None, **options: Any
+) -> Pushed:
+    """What was pushed; kept for good, where there is a reason to `pin` it."""
+    told = push(backend, some, name, PushOptions(**{"workers": 4, **options}))
+    if pin is not None:
+        pins.pin(backend, told.digest, pin, name, workers=1)
+    return told
 
 
 def pulled(backend: Backend, word: str, target: Path) -> dict[str, bytes]:
@@ -177,6 +184,8 @@ class Watched:
         self._backend.delete(keys)
 
     def local(self, key: str) -> Path | None:
+        if key:
+            self._next("local", key)
         return self._backend.local(key)
 
     def look(self, key: str) -> str:

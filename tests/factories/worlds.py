@@ -9,9 +9,9 @@ from factories.listed import Listed, artifact
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.config import load
 from karat.findings import Finding, Severity
+from karat.refreshes.jobs import RefreshOptions
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport
-from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, CiJob as Job
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,13 +24,23 @@ from factories.captured import capture_many
 from factories.commands import karat_here
 from factories.hunts import stepped, values_hunt
 from factories.repositories import Repository, curves, golden_path, golden_text
+from karat.bundles.places import open_place
+from karat.bundles.verify import verify_place
 from karat.findings import CannotVerify
 from karat.goldens.provenance import read_lock
-from karat.hunts.journal.journal import Journal
+from karat.hunts.journal import Journal
 from karat.runs.repeats import read_samples
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
 CASES = 12
+SUITE = f"""
+import numpy as np, pytest
+
+@pytest.mark.parametrize("n", range({CASES}))
+def test_case(golden, n):
+    x = np.full(300_000, n, np.float32)
+    golden.check(actual=x * 2, expected=x * 2, inputs=x)
+"""
 
 
 class Victim(ABC):
@@ -172,6 +183,65 @@ class Record(Victim):
         assert self.sampled() == {"old.jsonl", "again.jsonl", "run.jsonl"}
 
 
+class Capture(Victim):
+    """What was captured before stays until it is replaced, and every case is whole."""
+
+    refused = frozenset({0, 1, 2, 3})
+
+    def begin(self) -> None:
+        (self.folder / "test_kills.py").write_text(SUITE, encoding="utf-8")
+        self.reset()
+        first = self.start()
+        assert not first.communicate()[1]
+        assert first.returncode == 0
+        self.kept = self.folder / "kept"
+        shutil.copytree(self.folder / "captures", self.kept)
+
+    def reset(self) -> None:
+        if (self.folder / "kept").exists():
+            shutil.rmtree(self.folder / "captures")
+            shutil.copytree(self.kept, self.folder / "captures")
+
+    def start(self) -> subprocess.Popen[bytes]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("CI", "KARAT_", "PYTEST_"))}
+        words = ["-p", "no:cacheprovider", "-q", "--karat-capture=captures", "--karat-raw", "test_kills.py"]
+        words = [sys.executable, "-m", "pytest", *words]
+        return subprocess.Popen(words, cwd=self.cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def check(self) -> None:
+        found = verify_place(open_place(self.folder / "captures"))
+        assert (found.cases, found.findings) == (CASES, ())
+
+    def done(self) -> None:
+        self.check()
+
+
+class Pack(Victim):
+    words: Sequence[str] = ("pack", "captures", "-o", "packed")
+    refused = frozenset({0, 2})
+
+    def begin(self) -> None:
+        capture_many(self.folder / "captures", 6)
+        self.out, self.aside = self.folder / "packed", self.folder / "aside"
+
+    def reset(self) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+
+    def check(self) -> None:
+        """A whole pack, or one that does not look like it; put aside, since a pack goes into an empty folder."""
+        shutil.rmtree(self.aside, ignore_errors=True)
+        if (self.out / "SHA256SUMS").is_file():
+            self.run("verify", "packed")
+            self.out.rename(self.aside)
+        elif any((self.out / "cases").glob("*")):
+            self.reset()
+
+    def done(self) -> None:
+        if self.out.exists():
+            self.check()
+        assert len(list((self.aside / "cases").rglob("*.zip"))) == 12
+
+
 class Push(Victim):
     words: Sequence[str] = ("push", "two", "models/nightly")
 
@@ -219,7 +289,7 @@ class Pull(Push):
 class Collect(Push):
     """What a name needs stays, whatever else goes."""
 
-    words: Sequence[str] = ("gc", "--grace", "0", "--retention", "1")
+    words: Sequence[str] = ("gc", "--grace", "0")
     refused = frozenset({0, 3, 1})
 
     def reset(self) -> None:
@@ -240,7 +310,7 @@ class Collect(Push):
 class Hunt(Victim):
     """What the journal has, it keeps; and the answer is the same."""
 
-    words: Sequence[str] = ("hunt", "run", "--resume")
+    words: Sequence[str] = ("hunt", "resume")
     refused = frozenset({0, 1, 2})
 
     def begin(self) -> None:
@@ -258,14 +328,14 @@ class Hunt(Victim):
         self.words = ("hunt", "run")
 
     def culprits(self) -> list[tuple[str, str]]:
-        document = json.loads(karat_here("hunt", "run", "--resume", "--json", "-", cwd=self.cwd).out)
+        document = json.loads(karat_here("hunt", "resume", "--json", "-", cwd=self.cwd).out)
         return [(c["change"]["old"]["id"], c["change"]["new"]["id"]) for c in document["culprits"]]
 
     def attempts(self) -> list[tuple[str, int]]:
         path = self.cwd / ".karat/hunt/hunt.hunt"
         try:
             with Journal(path) as journal:
-                return [(e.attempt.point, e.attempt.number) for e in journal.attempts()]
+                return [(e.point, e.number) for e in journal.attempts()]
         except CannotVerify:  # not begun yet
             return []
 
@@ -274,7 +344,7 @@ class Hunt(Victim):
         assert after[: len(self.before)] == self.before
         assert len(set(after)) == len(after)
         self.before = after
-        self.words = ("hunt", "run", "--resume") if after else ("hunt", "run", "--fresh")
+        self.words = ("hunt", "resume") if after else ("hunt", "run", "--fresh")
 
     def done(self) -> None:
         assert self.attempts()[: len(self.before)] == self.before
@@ -282,7 +352,8 @@ class Hunt(Victim):
 
 
 VICTIMS: dict[str, type[Victim]] = {
-    "refresh": Refresh, "record": Record, "stage": Stage, "push": Push, "pull": Pull, "gc": Collect, "hunt": Hunt,
+    "refresh": Refresh, "record": Record, "stage": Stage, "capture": Capture, "pack": Pack, "push": Push, "pull": Pull, "gc": Collect,
+    "hunt": Hunt,
 }  # fmt: skip
 GOOD = {"hunt": 1}
 """Exit codes of a run that did its work, where that is not 0: a hunt that found something."""

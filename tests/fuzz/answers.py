@@ -16,21 +16,20 @@ from factories.forge import Forge
 from factories.http_host import Host, Request, Response
 from factories.repositories import Repository
 from fuzz.reader import Reader, reader, text_of
-from karat.changepoints.readers.golden_history import versions
 from karat.findings import KaratError
 from karat.hunts.settings import RepositorySettings
 from karat.hunts.timelines.git_mirror import Mirror
 from karat.hunts.timelines.packages import releases
 from karat.hunts.timelines.timeline import Workspace
-from karat.net import image_reference, package_index, registry_auth
-from karat.net.registry import Registry
-from karat.net.retry import Retry
+from karat.net import package_index
+from karat.net.client import Retry
+from karat.net.registry import Registry, challenge_of, parse, stored_login
 from karat.policy.approvals import reviews
 from karat.policy.approvals.forges import GitHubReviews, GitLabReviews, ReviewForge
 from karat.policy.approvals.request import Options
 from karat.sources.github import GitHub
 from karat.sources.gitlab import GitLab
-from karat.system.git import TreeComparison, tree_paths
+from karat.system.git import TreeComparison, history, tree_paths
 
 
 class _Answers:
@@ -179,11 +178,9 @@ def _package_index(_: Path) -> Reader:
         answers.serve(data)
         address = package_index.IndexAddress(url=f"{answers.host.url}/simple", origin="test")
         releases("wcwidth", package_index.files(address, "wcwidth"), (3, 11))
-        package_index.pages(address, "wcwidth")
 
-    more = _section("/pypi/wcwidth/json", b'{"info": {"project_urls": {"Home": "https://example.org"}}}')
     seeds = (
-        _section("/simple/wcwidth/", json.dumps(listed).encode(), "application/vnd.pypi.simple.v1+json") + more,
+        _section("/simple/wcwidth/", json.dumps(listed).encode(), "application/vnd.pypi.simple.v1+json"),
         _section("/simple/wcwidth/", page, "text/html"),
     )
     return Reader(seeds, read)
@@ -212,7 +209,7 @@ def _registry(_: Path) -> Reader:
                 content,
             )
             answers.sections[path] = (found, content)
-        reference = image_reference.parse(f"127.0.0.1:{answers.host.port}/octo/jax:nightly")
+        reference = parse(f"127.0.0.1:{answers.host.port}/octo/jax:nightly")
         with closing(Registry(reference, None, pause=lambda _: None)) as registry:
             registry.check()
             if found_digest := registry.digest(reference):
@@ -227,13 +224,13 @@ def _login(folder: Path) -> Reader:
         b'Bearer realm="https://auth.example.org/token",service="r",scope="repository:a:pull"', b'Basic realm="x", Bearer a=b',
         b'{"auths": {"ghcr.io": {"auth": "YTpi"}, "https://ghcr.io/v2/": {"identitytoken": "x"}}}',
     )  # fmt: skip
-    reference = image_reference.parse("ghcr.io/octo/jax:nightly")
+    reference = parse("ghcr.io/octo/jax:nightly")
     env = {"REGISTRY_AUTH_FILE": str(folder / "auth.json")}
 
     def read(data: bytes) -> None:
-        registry_auth.challenge_of([data.decode("latin-1")])
+        challenge_of([data.decode("latin-1")])
         (folder / "auth.json").write_bytes(data)
-        registry_auth.stored(reference, env)
+        stored_login(reference.name, env)
 
     return Reader(seeds, read)
 
@@ -246,7 +243,7 @@ def _image(_: Path) -> Reader:
         b"ubuntu",
         b"a.b/c:d",
     )
-    return Reader(seeds, text_of(image_reference.parse))
+    return Reader(seeds, text_of(parse))
 
 
 @reader("git repository")
@@ -286,7 +283,7 @@ def _git(folder: Path) -> Reader:
             lambda: TreeComparison(root, base, name).finish(),
             lambda: mirror.line(base, name),
             lambda: list(mirror.suspects(base, name)),
-            lambda: versions(root, "golden.json"),
+            lambda: list(history(root, "HEAD", "golden.json", follow=True)),
         ):
             try:
                 ask()

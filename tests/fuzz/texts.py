@@ -13,8 +13,7 @@ from factories import hunt_files
 from factories.repositories import curves, golden_text
 from fuzz.reader import READERS, Read, Reader, in_file, reader, text_of
 from karat import api, config
-from karat.checks.ci import render_junit
-from karat.checks.text import lines as check_lines
+from karat.checks.text import lines as check_lines, render_junit
 from karat.diffs import history
 from karat.diffs.report import (
     data as data_report,
@@ -28,7 +27,7 @@ from karat.goldens import formats, provenance
 from karat.hunts import hunt_toml
 from karat.policy import exemptions
 from karat.policy.approvals import code_owners, reviews
-from karat.policy.gate import baseline
+from karat.policy.gate.lists import BASELINE
 from karat.runs.repeats import read_samples
 
 _CURVES = {name: curve[:6] for name, curve in curves(1).items()}
@@ -96,10 +95,7 @@ def _karat_toml(folder: Path) -> Reader:
     (folder / ".git").mkdir()
 
     def read(_: Path) -> None:
-        found = config.load(folder)
-        found.rule_book()
-        for table in ("refresh", "check", "record", "bundles", "store", "policy"):
-            found.table(table)
+        config.load(folder).rule_book()
 
     call = in_file(folder / "karat.toml", read)
     return Reader(
@@ -135,23 +131,22 @@ def _exemptions(_: Path) -> Reader:
 @reader("policy baseline")
 def _baseline(_: Path) -> Reader:
     return Reader(
-        (b'{\n"tanh": null,\n"schema": "karat.policy-baseline/1"\n}\n',), lambda data: baseline.parse(data, "b.json")
+        (b'{\n"tanh": null,\n"schema": "karat.policy-baseline/1"\n}\n',), lambda data: BASELINE.parse(data, "b.json")
     )
 
 
 @reader("kept history")
 def _kept_history(folder: Path) -> Reader:
-    golden = history.Replaced(0, bytes(20), b"\1" * 20, {0: 1e-5})
+    golden = history.Replaced("a.json", bytes(20), b"\1" * 20, {"lm loss": 1e-5})
     refreshes = [history.Refresh("a" * 40, 1_760_000_000, [golden])]
-    kept = history.KeptHistory(tip="a" * 40, paths=["a.json"], metrics=["lm loss"], refreshes=refreshes)
+    kept = history.KeptHistory(tip="a" * 40, refreshes=refreshes)
     return Reader((msgspec.msgpack.encode(kept),), in_file(folder / "h", lambda path: history.load(path).moves()))
 
 
 @reader("sign-off list")
 def _sign_off(folder: Path) -> Reader:
     seed = b'schema = "karat.sign-off/1"\n[[approved]]\ndigest = "%s"\nrule = "exempt"\n' % (b"a" * 64)
-    as_json = b'{"schema": "karat.sign-off/1", "approved": [{"digest": "%s"}]}' % (b"a" * 64)
-    return Reader((seed, as_json), in_file(folder / "s.toml", lambda path: reviews.read(path, None, unsigned=True)))
+    return Reader((seed,), in_file(folder / "s.toml", lambda path: reviews.read(path, None)))
 
 
 @reader("CODEOWNERS")

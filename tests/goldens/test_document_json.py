@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from karat.findings import Severity, UsageError
 from karat.goldens import formats
@@ -84,41 +84,8 @@ containers = st.dictionaries(st.text(max_size=4), values, max_size=4) | st.lists
 inner_styles = st.sampled_from([{}, {"indent": 2}, {"separators": (",", ":")}])
 
 
-def wrapped(value: Any, style: dict[str, Any], *, ascii_only: bool) -> bytes:
-    return json.dumps(json.dumps(value, **style), ensure_ascii=ascii_only).encode()
-
-
-@pytest.mark.slow
-@given(containers, inner_styles, st.sampled_from(["ascii", "utf-8"]), st.sampled_from([b"", b"\n", b"\r\n"]))
-@example({"a": 1, "b": 2}, {}, "ascii", b"")
-@example([1, 2], {}, "ascii", b"\n")
-def test_a_document_dumped_twice_is_read_through_and_keeps_every_byte(
-    value: Any, style: dict[str, Any], encoding: str, end: bytes
-) -> None:
-    data = wrapped(value, style, ascii_only=encoding == "ascii") + end
-    reading = formats.read(data)
-    assert (reading.golden, reading.format) == (Document(value), "document-json")
-    assert formats.write(Document(value), like=data) == data
-
-
-@pytest.mark.slow
-@given(containers, containers, inner_styles)
-def test_a_new_document_over_one_dumped_twice_stays_wrapped(old: Any, new: Any, style: dict[str, Any]) -> None:
-    data = wrapped(old, style, ascii_only=True)
-    written = formats.write(Document(new), like=data)
-    assert isinstance(json.loads(written), str)
-    assert formats.read(written).golden == Document(new)
-
-
-def test_one_new_value_inside_a_string_changes_only_its_token() -> None:
-    data = b'"{\\"a\\": 1.50, \\"b\\": [1, 2]}"\n'
-    assert formats.read(data).golden == Document({"a": 1.5, "b": [1, 2]})
-    written = formats.write(Document({"a": 1.5, "b": [1, 3]}), like=data)
-    assert written == data.replace(b"2]", b"3]")
-
-
-@pytest.mark.parametrize("text", ["plain, text", "{not, json}", "[1, 2", "12", '"{}"', "1 2.0"])
-def test_a_string_that_holds_no_document_is_a_string(text: str) -> None:
+@pytest.mark.parametrize("text", ["plain, text", "{not, json}", "[1, 2]", '{"a": 1}', "12", "1 2.0"])
+def test_a_string_is_a_string_whatever_it_holds(text: str) -> None:
     data = json.dumps(text).encode()
     reading = formats.read(data)
     assert (reading.golden, reading.format) == (Document(text), "document-json")
@@ -126,20 +93,5 @@ def test_a_string_that_holds_no_document_is_a_string(text: str) -> None:
 
 
 def test_a_string_gives_way_to_a_plain_value() -> None:
-    assert formats.write(Document(5), like=b'"{\\"a\\": 1}"') == b"5"
-    assert formats.write(Document("x"), like=b'"{\\"a\\": 1}"') == b'"x"'
-
-
-def test_what_is_odd_inside_a_string_is_told() -> None:
-    reading = formats.read(b'"{\\"a\\": NaN, \\"a\\": 1}"')
-    assert [finding.kind for finding in reading.findings] == ["duplicate-key", "non-finite-literal"]
-    assert [finding.kind for finding in formats.read(b'"[]"').findings] == ["empty"]
-
-
-@pytest.mark.parametrize("value", [{"a": 1, "b": 2, "c": [3, 4]}, [{"a": 1, "b": 2}]])
-@pytest.mark.parametrize("indent", [None, 2])
-def test_a_wrapped_document_that_was_cut_short_is_broken_json(value: Any, indent: int | None) -> None:
-    data = wrapped(value, {"indent": indent}, ascii_only=True)
-    reading = formats.read(data[:-6])
-    assert (reading.golden, reading.format) == (None, "document-json")
-    assert "it was cut short" in reading.findings[0].message
+    assert formats.write(Document(5), like=b'"a"') == b"5"
+    assert formats.write(Document("x"), like=b'"a"') == b'"x"'

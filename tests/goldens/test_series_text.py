@@ -169,18 +169,11 @@ def test_new_steps_of_an_unsorted_file_stand_behind_the_last_smaller_one() -> No
 
 @pytest.mark.parametrize("like", [None, b"1 1.0\n2 2.0\n", b"1 1.0\n"])
 @pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"start": 1}, "start_step"),
-        ({"end": 100}, "end_step of value to be read back as 100, found nothing"),
-        ({"interval": 1}, "step_interval"),
-        ({"precision": 5}, "value_precision"),
-        ({"extra": {"unit": "s"}}, "extra fields"),
-    ],
+    "change", [{"start": 1}, {"end": 100}, {"interval": 1}, {"precision": 5}, {"extra": {"unit": "s"}}]
 )
-def test_fields_beside_the_values_are_refused(like: bytes | None, change: dict[str, Any], word: str) -> None:
+def test_fields_beside_the_values_are_refused(like: bytes | None, change: dict[str, Any]) -> None:
     metric = Metric(np.array([1, 2]), np.array([1.0, 2.0]), **change)
-    with pytest.raises(UsageError, match=word):
+    with pytest.raises(UsageError, match="expected metrics to be read back"):
         formats.write(Series({METRIC: metric}), like=like, format="series-text")
 
 
@@ -199,7 +192,7 @@ def test_what_the_reader_sets_may_be_written_back(monkeypatch: pytest.MonkeyPatc
     assert FORMAT.write(Series({METRIC: Metric(np.array([1, 2]), np.array([1.0, 2.0]), end=2)}), like) == like
     changed = Metric(np.array([1, 3]), np.array([1.0, 3.0]), end=3)
     assert FORMAT.write(Series({METRIC: changed}), like) == b"1 1.0\n3 3.0\n"
-    with pytest.raises(UsageError, match="end_step"):
+    with pytest.raises(UsageError, match="expected metrics to be read back"):
         FORMAT.write(Series({METRIC: Metric(np.array([1]), np.array([1.0]), end=9)}), like)
 
 
@@ -219,5 +212,5 @@ def test_a_refusal_says_what_was_found(golden: Document | Series, found: str) ->
 def test_steps_that_the_file_cannot_spell_are_refused() -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         FORMAT.write(series({10**18: 1.0}))
-    with pytest.raises(UsageError, match="found nothing"):
+    with pytest.raises(UsageError, match="cannot hold this series"):
         FORMAT.write(series({}))

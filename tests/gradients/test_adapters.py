@@ -14,10 +14,10 @@ import pytest
 from conftest import framework
 from karat.findings import UsageError
 from karat.gradients.adapters import BUILT_IN, adapter_named, adapter_of
-from karat.gradients.adapters.derived import gradient_problem, tangent_problem
-from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
+from karat.gradients.deep import GradientProblem, TangentProblem
 from karat.gradients.laws import check_properties
-from karat.gradients.problem import Problem, Unsupported
+from karat.gradients.problem import Unsupported
 from karat.gradients.report import GradVerdict
 from karat.tensors.dtypes import TABLE
 
@@ -52,25 +52,25 @@ def gradients(x: Any, y: Any, v: Any, w: Any) -> tuple[Any, Any]:
 
 
 @pytest.fixture(params=DIFFERENTIABLE)
-def opened(request: pytest.FixtureRequest) -> Problem:
+def opened(request: pytest.FixtureRequest) -> FrameworkProblem:
     return open_problem(function, (tensor(request.param, X), tensor(request.param, Y)))
 
 
 class TestDerivatives:
     @pytest.mark.slow
-    def test_reverse_mode(self, opened: Problem) -> None:
+    def test_reverse_mode(self, opened: FrameworkProblem) -> None:
         v, w = RNG.standard_normal((3, 4)), np.array(0.7)
         for found, expected in zip(opened.vjp((X, Y), (v, w)), gradients(X, Y, v, w), strict=True):
             near(found, expected, rtol=1e-13)
 
-    def test_a_cotangent_of_none_is_left_out(self, opened: Problem) -> None:
+    def test_a_cotangent_of_none_is_left_out(self, opened: FrameworkProblem) -> None:
         v = RNG.standard_normal((3, 4))
         for found, expected in zip(opened.vjp((X, Y), (v, None)), gradients(X, Y, v, 0.0), strict=True):
             near(found, expected, rtol=1e-13)
         assert all(one is None or not one.any() for one in opened.vjp((X, Y), (None, None)))
 
     @pytest.mark.slow
-    def test_forward_mode(self, opened: Problem) -> None:
+    def test_forward_mode(self, opened: FrameworkProblem) -> None:
         u, t = RNG.standard_normal((2, 3, 4))
         if opened.framework == "paddle":
             with pytest.raises(Unsupported, match="no forward mode"):
@@ -80,15 +80,15 @@ class TestDerivatives:
         near(first, 2 * X * Y * u + X * X * t, rtol=1e-13)
         near(second, (u / Y - X * t / Y**2).sum(), rtol=1e-12)
 
-    def test_complex_steps(self, opened: Problem) -> None:
+    def test_complex_steps(self, opened: FrameworkProblem) -> None:
         first, second = opened.forward_complex((X + 1e-20j, Y + 0j))
         near(first.imag / 1e-20, 2 * X * Y, rtol=1e-13)
         near(second.imag / 1e-20, (1 / Y).sum(), rtol=1e-13)
 
     @pytest.mark.slow
-    def test_second_order(self, opened: Problem) -> None:
+    def test_second_order(self, opened: FrameworkProblem) -> None:
         v, w = RNG.standard_normal((3, 4)), np.array(0.7)
-        second = gradient_problem(opened, (v, w))  # type: ignore[arg-type]
+        second = GradientProblem(opened, (v, w))
         assert [slot.name for slot in second.outputs] == ["grad(x)", "grad(y)"]
         for found, expected in zip(second.forward((X, Y, v, w)), gradients(X, Y, v, w), strict=True):
             near(found, expected, rtol=1e-13)
@@ -106,7 +106,7 @@ class TestDerivatives:
     @pytest.mark.parametrize("name", ["torch", "jax"])
     def test_second_order_by_forward_over_reverse(self, name: str) -> None:
         v, u = RNG.standard_normal((2, 3, 4))
-        second = gradient_problem(open_problem(function, (tensor(name, X), tensor(name, Y))), (v, None))
+        second = GradientProblem(open_problem(function, (tensor(name, X), tensor(name, Y))), (v, None))
         found = second.jvp((X, Y, v), (u, np.zeros_like(u), np.zeros_like(v)))[0]
         near(found, 2 * Y * v * u, rtol=1e-13)
 
@@ -115,7 +115,7 @@ class TestDerivatives:
     def test_second_order_over_forward_mode(self, name: str) -> None:
         u, v, a = RNG.standard_normal((3, 3, 4))
         opened = open_problem(lambda x, y: x * x * y, (tensor(name, X), tensor(name, Y)))
-        second = tangent_problem(opened, (u, v))
+        second = TangentProblem(opened, (u, v))
         at = (X, Y, u, v)
         assert [slot.name for slot in second.inputs] == ["x", "y", "tangent(x)", "tangent(y)"]
         near(second.forward(at)[0], 2 * X * Y * u + X * X * v, rtol=1e-13)
@@ -141,7 +141,7 @@ class TestDerivatives:
         once = differentiable_once(torch)
         problem = open_problem(lambda x: once(x) * x, (tensor("torch", X),))
         with pytest.raises(Unsupported, match="twice"):
-            gradient_problem(problem, (X,))
+            GradientProblem(problem, (X,)).forward((X, X))
 
     @pytest.mark.slow
     def test_a_custom_function_without_forward_mode_is_unsupported(self) -> None:
@@ -373,7 +373,7 @@ class TestNothingIsLeftBehind:
     def test_no_framework_is_imported_that_nobody_has_a_value_of(self) -> None:
         program = (
             "import sys, numpy as np\n"
-            "from karat.gradients.adapters.framework_problem import open_problem\n"
+            "from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem\n"
             "from karat.gradients.laws import check_properties\n"
             "p = open_problem(lambda x: 2 * x, (np.ones(3),), backward=lambda i, o, c: 2 * c[0])\n"
             "check_properties(p, rng=np.random.default_rng(0))\n"

@@ -57,6 +57,37 @@ def test_what_is_missing_from_a_tiny_gradient_is_no_fault_of_its_derivative() ->
     assert max(one.unjudged for one in report.comparisons) == 2
 
 
+@pytest.mark.parametrize("tail", [(-8.0, -12.0, -20.0, -30.0, -37.0), (-8.2, -9.0), (-38.0,)])
+def test_a_tangent_in_a_tail_where_the_function_is_zero_is_not_wrong(tail: tuple[float, ...]) -> None:
+    """torch has (1 + erf) / 2: stairs of 1e-16 below -8, and nothing below -8.4; its derivative is right throughout."""
+    torch = framework("torch")
+    inputs = (torch.tensor([*tail, 0.0, 2.0], dtype=torch.float64),)
+    report = karat.gradcheck(torch.special.ndtr, inputs, properties=())
+    assert report.verdict is not GradVerdict.FAIL, report.reason
+
+
+def test_a_gradient_that_is_rightly_zero_is_so_in_float32_as_well() -> None:
+    """Two zeros in a product: every partial product has one of them."""
+    torch = framework("torch")
+    report = karat.gradcheck(torch.prod, (torch.tensor([0.0, 1.0, 0.0, -2.0]),), properties=())
+    assert report.verdict is GradVerdict.PASS, report.reason
+
+    class Product(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x.prod()
+
+        @staticmethod
+        def backward(ctx: Any, v: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            wrong = 1e-3 if x.dtype == torch.float32 else 0.0
+            return v * torch.stack([torch.cat([x[:n], x[n + 1 :]]).prod() for n in range(len(x))]) + wrong
+
+    inputs = (torch.tensor([0.0, 1.0, 0.0, -2.0]),)
+    assert karat.gradcheck(Product.apply, inputs, properties=()).verdict is GradVerdict.FAIL
+
+
 def test_complex_steps_that_contradict_themselves_leave_no_element_unjudged() -> None:
     """The gradient of hfft is the real part of something: no analytic function of the cotangent."""
     torch = framework("torch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -78,17 +79,15 @@ class TestNames:
         problem = open_problem(torch.mul, (torch.ones(2), torch.ones(2)))
         assert [slot.name for slot in problem.inputs] == ["x0", "x1"]
 
-    def test_may_be_given_for_arguments_or_for_tensors(self) -> None:
+    def test_may_be_given_for_arguments(self) -> None:
         named = open_problem(_total, ([X, Y],), names=["Z"])
         assert [slot.name for slot in named.inputs] == ["Z.0", "Z.1"]
-        named = open_problem(_total, ([X, Y],), names=["A", "B"])
-        assert [slot.name for slot in named.inputs] == ["A", "B"]
 
     def test_that_do_not_fit_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="a name for each of 2 tensors, found 3"):
+        with pytest.raises(UsageError, match="a name for each of 2 arguments, found 3"):
             open_problem(product, (X, Y), names=["a", "b", "c"])
         with pytest.raises(UsageError, match="'a' twice"):
-            open_problem(_total, ([X, Y],), names=["a", "a"])
+            open_problem(product, (X, Y), names=["a", "a"])
         with pytest.raises(UsageError, match="each of 1 outputs, found 2"):
             open_problem(product, (X, Y), output_names=["a", "b"])
         with pytest.raises(UsageError, match=r"output_names: .* 'a' twice"):
@@ -128,3 +127,12 @@ class TestNames:
 
         assert open_problem(functools.partial(product, y=Y), (X,)).op == "product"
         assert open_problem(Scaling(), (X,)).op.endswith("Scaling")
+
+
+def test_options_in_a_dataclass_stay_what_they_are() -> None:
+    @dataclasses.dataclass
+    class Options:
+        factor: float = 2.0
+
+    found = open_problem(lambda x, options: x * options.factor, (X, Options()))
+    assert found.forward(found.point)[0].tolist() == (2 * X).tolist()

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from conftest import framework
 from factories.diagnosed import Array, Backward, at, diagnosed, differences, failed
 from karat.gradients.adapters.framework_problem import open_problem
-from karat.gradients.diagnosis.cause import MOST_PROBES, NONE, ZERO, diagnose
+from karat.gradients.diagnosis import NONE, ZERO, diagnose
 from karat.gradients.low_precision import compare_low
 from karat.gradients.report import GradVerdict
 
@@ -38,16 +38,8 @@ PATTERNS: dict[str, tuple[Callable[..., Any], str]] = {
     "sum": (lambda g, *_: g * g.size, "{size} times the expected gradient; {size} is the length"),
     "rolled": (lambda g, *_: np.roll(g, 1), "off by one along axis 0: one too far"),
     "rolled back": (lambda g, *_: np.roll(g, -1), "off by one along axis 0: one too early"),
-    "shifted": (
-        lambda g, *_: np.concatenate([[0], g[:-1]]),
-        "off by one along axis 0: one too far, with the ends lost",
-    ),
-    "flipped": (lambda g, *_: g[::-1].copy(), "reversed along axis 0"),
-    "no cotangent": (lambda _g, x, *_: np.cos(x), "the gradient does not change with the cotangent"),
-    "not of this point": (lambda _g, _x, _y, v: 0.3 * v, "the gradient does not change with the inputs"),
     "one element": (lambda g, *_: g + at(3, g.size), "this element alone is wrong"),
     "last element": (lambda g, *_: g * ~at(g.size - 1, g.size), "this element alone is wrong"),
-    "negative inputs": (lambda g, x, *_: np.where(x < 0, 0.9 * g, g), "wrong only where the input is negative"),
     "NaN": (lambda g, *_: np.where(at(3, g.size), np.nan, g), "NaN at 1 element"),
 }
 
@@ -62,7 +54,7 @@ def test_a_pattern_is_recognised_wherever_it_is_planted(name: str, size: int) ->
         assert found.hint.startswith(hint.format(size=size)), found.hint
         assert found.replay == "pytest here"
         assert found.coordinate is not None
-        assert found.forwards <= 8 * MOST_PROBES
+        assert found.forwards <= 512
 
 
 @pytest.mark.parametrize("size", [5, 24, 25, 4096])
@@ -75,8 +67,7 @@ def test_expected_and_found_are_those_of_the_element(size: int) -> None:
     assert isinstance(found.found, float)
     assert found.found - found.expected == pytest.approx(1, abs=1e-9)
     assert abs(found.expected) <= 1
-    probes = size + 1 if size <= 24 else np.log2(size) + 8
-    assert found.forwards <= 6 * probes
+    assert found.forwards <= 6 * (np.log2(size) + 8)
 
 
 @settings(max_examples=25)
@@ -99,31 +90,12 @@ def test_an_error_without_a_pattern_gets_no_hint() -> None:
     assert found.found != found.expected
 
 
-def test_two_wrong_elements_are_both_named() -> None:
+def test_one_of_two_wrong_elements_is_named() -> None:
     x = np.random.default_rng(1).standard_normal(300)
     x[17], x[201] = -0.5, 0.5
     found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g + at(17, 300) - at(201, 300)))
     assert found.coordinate in {(17,), (201,)}
-    other = "[201]" if found.coordinate == (17,) else "[17]"
-    assert found.hint == f"two elements are wrong, the other at {other}"
-
-
-def test_a_backward_that_draws_lots_is_called_restless() -> None:
-    rng = np.random.default_rng(0)
-    x = np.random.default_rng(1).standard_normal(40)
-    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g * rng.uniform(0.5, 1, g.shape)))
-    assert found.hint == "the gradient is different each time"
-
-
-def test_a_tensor_kept_from_the_last_call_is_noticed() -> None:
-    kept: list[Array] = [np.full(40, 0.5)]
-
-    def stale(_g: Array, x: Array, _y: Array, v: Array) -> Array:
-        kept.append(x.copy())
-        return v * np.cos(kept[-2])
-
-    x = np.random.default_rng(1).standard_normal(40)
-    assert "kept between calls" in diagnosed(np.sin, (x,), spoilt(stale)).hint
+    assert "alone" not in found.hint
 
 
 @pytest.mark.parametrize("size", [4, 20])
@@ -148,12 +120,6 @@ def test_a_transpose_forced_into_the_shape_is_recognised() -> None:
         return (v @ b.T).T.reshape(a.shape), a.T @ v
 
     assert "the shape was forced" in diagnosed(np.matmul, (x, w), backward).hint
-
-
-def test_permuted_axes_are_recognised() -> None:
-    x = np.random.default_rng(0).standard_normal((4, 4, 4))
-    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: np.transpose(g, (2, 0, 1))))
-    assert found.hint == "axes permuted: (1, 2, 0)"
 
 
 def test_a_missing_sum_over_a_broadcast_axis_is_recognised() -> None:
@@ -196,11 +162,10 @@ def test_a_missing_mean_term_is_recognised(rows: int) -> None:
     assert term.startswith("the deviation is proportional to the output along axis 1")
 
 
-def test_a_missing_conjugate_is_recognised_and_both_parts_are_told() -> None:
+def test_of_a_complex_element_both_parts_are_told() -> None:
     rng = np.random.default_rng(0)
     z = rng.standard_normal((4, 5)) + 1j * rng.standard_normal((4, 5))
     found = diagnosed(lambda z: z * z, (z,), lambda i, _o, c: (c[0] * 2 * i[0],))
-    assert found.hint == "the conjugate is missing"
     assert isinstance(found.expected, complex)
     assert isinstance(found.found, complex)
     assert len(found.coordinate or ()) == 2
@@ -290,3 +255,10 @@ def test_a_wrong_forward_mode_is_told_from_a_wrong_backward(size: int) -> None:
     assert found.coordinate == (0,)
     assert isinstance(found.expected, float)
     assert found.found == pytest.approx(2 * found.expected)
+
+
+@pytest.mark.parametrize("shape", [(30,), (6, 50)])
+def test_the_same_deviation_everywhere_is_a_constant(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape)
+    found = diagnosed(np.sin, (x,), lambda i, _o, c: np.cos(i[0]) * c[0] + 0.25)
+    assert found.hint.startswith("the deviation is the same everywhere")

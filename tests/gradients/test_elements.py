@@ -43,6 +43,28 @@ def test_every_element_is_counted() -> None:
     assert "not judged" not in str(found)
 
 
+@pytest.mark.parametrize("size", [4, 11, 40])
+@pytest.mark.parametrize("name", ["abs", "relu"])
+def test_a_kink_is_told_from_what_is_not_known_with_every_seed(name: str, size: int) -> None:
+    function: Any = np.abs if name == "abs" else lambda x: np.maximum(x, 0.0)
+    slope: Any = np.sign if name == "abs" else lambda x: 1.0 * (x > 0)
+    for seed in range(10):
+        point = np.where(np.arange(size) % 3 == 0, 0.0, np.random.default_rng(seed).standard_normal(size))
+        zeros = int((point == 0).sum())
+        found = _check(function, slope, point, seed=seed)
+        assert (found.verdict, *_elements(found)) == (GradVerdict.PASS, size - zeros, zeros, 0)
+        assert not _check(function, lambda x: slope(x) + 1.5 * (x == 0), point, seed=seed)
+
+
+@pytest.mark.parametrize("point", [[0.0, 1.0, 2.0], [0.0, 0.0, 4.0, 9.0, *range(1, 20)]])
+def test_forward_mode_at_the_edge_of_a_domain_is_not_wrong(point: list[float]) -> None:
+    """torch: the tangent of √x at 0 along 0 is 0 · ∞."""
+    torch = framework("torch")
+    found = karat.gradcheck(torch.sqrt, (torch.tensor(point, dtype=torch.float64),), properties=())
+    assert found.verdict is GradVerdict.PASS, found.reason
+    assert {one.mode: one.unjudged > 0 for one in found.comparisons} == {"reverse": True, "forward": True}
+
+
 def test_elements_that_are_not_judged_are_told() -> None:
     point = [1.0, 0.0, 2.0, 0.0, 3.0]
     found = _check(_slow, lambda x: 1.02 * np.abs(x) ** 0.02, point)

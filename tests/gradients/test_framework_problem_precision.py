@@ -90,6 +90,20 @@ class TestPrecision:
         problem = open_problem(lambda x: (x.float().double() * 1.1).exp() * x, (x,))
         assert problem.computes == "float32"
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_part_in_float32_is_found_out_beside_an_input_that_is_not_in_it(self, seed: int) -> None:
+        """As in jax.nn.dot_product_attention: weights in float32, the values that they weigh in float64."""
+        torch = framework("torch")
+        q, k, v = torch.randn(3, 2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        hidden = torch.ones(3, 3).triu(1) * -1e30
+
+        for low in (torch.float32, torch.float64):
+
+            def attention(q: Any, k: Any, v: Any, low: Any = low) -> Any:
+                return ((q @ k.mT).to(low) + hidden).softmax(-1).double() @ v
+
+            assert f"torch.{open_problem(attention, (q, k, v)).computes}" == str(low)
+
     @pytest.mark.parametrize(
         "name", ["exp", "floor", "sign", "relu", "sum", "softmax", "sort", "round", "one", "narrow", "zero"]
     )

@@ -30,8 +30,9 @@ def test_arrays_are_those_of_the_mean_loss() -> None:
     assert not weak.counts
 
 
-def test_a_function_is_asked_for_a_drawn_cotangent() -> None:
-    report, weak = _check(np.sin, _sin, lambda inputs, cotangents: np.cos(inputs[0]) * cotangents[0])
+def test_with_cotangents_they_are_those_of_the_cotangents() -> None:
+    v = np.arange(15.0).reshape(3, 5)
+    report, weak = _check(np.sin, _sin, np.cos(X) * v, cotangents=[v])
     assert report
     assert weak.verdict is GradVerdict.PASS
 

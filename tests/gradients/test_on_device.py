@@ -14,9 +14,8 @@ from conftest import framework
 from factories.wrong_backwards.pair import MODULES, framework_of, pairs_of
 from karat.gradients.draws import random_weights
 from karat.gradients.report import GradReport
-from karat.tensors import block_array, device_array
-from karat.tensors.block_array import BlockArray, recycled, room, settle
-from karat.tensors.device_array import LARGE, DeviceArray, random_signs
+from karat.tensors import device_array
+from karat.tensors.device_array import LARGE, DeviceArray, drawn, random_signs
 
 torch: Any = framework("torch")
 NUMBERS = np.array([0.5, -3.0, np.inf, 0.0, np.nan, 7.25, -0.0, 1e-310])
@@ -49,6 +48,7 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "where it is largest": lambda a: np.argmax(np.where(np.isfinite(a), a, 0.0)),
     "zeros": lambda a: np.zeros_like(a, np.bool_),
     "ones": np.ones_like,
+    "stacked": lambda a: np.stack([a, np.ones(8), 2 * a])[1:] / np.array([[2.0], [4.0]]),
     "joined": lambda a: np.concatenate([a, np.ones(3), a]),
     "equal": lambda a: (np.array_equal(a, a), np.array_equal(a, a.copy(), equal_nan=True), np.array_equal(a, a[:3])),
     "a dot product": lambda a: np.dot(a[:2], a[:2]),
@@ -75,20 +75,9 @@ def everything_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of three elements."""
-    for name, value in {"MANY": 8, "LARGE": 7, "BLOCK": 3}.items():
-        monkeypatch.setattr(block_array, name, value)
-    monkeypatch.setattr(device_array, "stays", lambda _tensor: False)
-
-
-@pytest.mark.usefixtures("few_are_many")
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.parametrize("in_blocks", [True, False])
-def test_numpys_functions_give_what_they_give_for_arrays(name: str, in_blocks: bool) -> None:  # noqa: FBT001
-    large = block_array.wrapped(NUMBERS.copy()) if in_blocks else DeviceArray(torch.from_numpy(NUMBERS.copy()))
-    assert isinstance(large, BlockArray | DeviceArray)
+def test_numpys_functions_give_what_they_give_for_arrays(name: str) -> None:
+    large = DeviceArray(torch.from_numpy(NUMBERS.copy()))
     with np.errstate(all="ignore"):
         expected = EXPRESSIONS[name](NUMBERS)
         found = EXPRESSIONS[name](large)
@@ -97,8 +86,8 @@ def test_numpys_functions_give_what_they_give_for_arrays(name: str, in_blocks: b
         np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
 
 
-@pytest.mark.parametrize("there", [DeviceArray(torch.zeros(LARGE)), BlockArray(np.zeros(LARGE))])
-def test_draws_are_the_same_on_every_device(there: Any) -> None:
+def test_draws_are_the_same_on_every_device() -> None:
+    there = DeviceArray(torch.zeros(LARGE))
     for draw in (random_weights, random_signs):
         here, beside = (draw(LARGE, np.random.default_rng(7), like) for like in (None, there))
         assert isinstance(beside, type(there))
@@ -123,34 +112,19 @@ def _off_by_one_per_cent(x: Any, place: int) -> Any:
     return Wrong.apply(x)
 
 
-@pytest.mark.usefixtures("few_are_many")
-def test_what_is_written_to_later_does_not_change_what_was_taken_down_before() -> None:
-    one = block_array.wrapped(np.arange(8.0))
-    twice = one * 2
-    one[one > 3] = 0.0
-    settle(one, twice)
-    np.testing.assert_array_equal(np.asarray(one), [0, 1, 2, 3, 0, 0, 0, 0])
-    np.testing.assert_array_equal(np.asarray(twice), np.arange(8.0) * 2)
-
-
-@pytest.mark.usefixtures("few_are_many")
-def test_memory_is_used_again_only_when_nobody_holds_it() -> None:
-    with recycled():
-        first = room(10, np.float64)
-        tensor = torch.from_numpy(first)
-        where = first.ctypes.data
-        del first
-        assert room(10, np.float64).ctypes.data != where  # the tensor holds it
-        del tensor
-        assert room(10, np.float64).ctypes.data == where
-    first = room(10, np.float64)
-    assert first.base is None
+def test_few_draws_are_kept_and_no_one_can_write_to_them() -> None:
+    like = np.zeros(5)
+    first, again = (drawn(random_weights, (7, 1), [like, like]) for _ in range(2))
+    assert first[0] is again[0]
+    assert not np.array_equal(first[0], first[1])
+    assert np.array_equal(first[0], random_weights(5, np.random.default_rng((7, 1))))
+    with pytest.raises(ValueError, match="read-only"):
+        first[0][0] = 1.0
 
 
 @pytest.mark.slow
 def test_one_wrong_element_of_very_many_is_found_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_array, "stays", lambda _tensor: False)
-    monkeypatch.setattr(block_array, "MANY", 2**17)
     x = torch.randn(2**17 + 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     x[::1001] = 0.0
     right = karat.gradcheck(lambda x: x.abs() * x.sin(), (x,), op="sin", seed=1, level="quick")
@@ -206,17 +180,8 @@ def test_a_check_says_the_same(monkeypatch: pytest.MonkeyPatch, dtype: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_blocks", [True, False])
 @pytest.mark.parametrize("module", [name for name in MODULES if framework_of(name) == "torch"])
-def test_the_library_of_wrong_backwards_is_judged_as_rightly(
-    module: str,
-    in_blocks: bool,  # noqa: FBT001
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if in_blocks:
-        monkeypatch.setattr(device_array, "stays", lambda _tensor: False)
-        for name, value in {"MANY": 8, "LARGE": 7, "BLOCK": 2**12}.items():
-            monkeypatch.setattr(block_array, name, value)
+def test_the_library_of_wrong_backwards_is_judged_as_rightly(module: str) -> None:
     judging = importlib.import_module("factories.wrong_backwards.judging")
     results = judging.judge_all(pairs_of(module), (1,))
     assert judging.misjudged(results) == []

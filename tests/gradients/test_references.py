@@ -83,7 +83,7 @@ def test_a_reference_in_numpy_that_is_too_large_says_what_to_pass() -> None:
     torch = framework("torch")
     report = check(flash(torch), heads(torch, "bfloat16", shape=(64, 64)), numpy_attention)
     assert report.verdict is GradVerdict.INCONCLUSIVE
-    assert "pass a torch function as reference=" in report.reason
+    assert "pass a function of the framework as reference=" in report.reason
 
 
 def test_a_reference_whose_own_gradient_is_wrong_certifies_nothing() -> None:

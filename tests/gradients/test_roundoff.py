@@ -61,7 +61,7 @@ def _over(fn: Fn, slope: Fn, x: Vector) -> float:
     """The share of slopes that are further off than their errors say."""
     u = RNG.choice([-1.0, 1.0], x.size) * 2.0 ** np.floor(np.log2(np.abs(x))) * 0.7
     rough, base = _noise(fn, x)
-    (found,) = slopes_on_line(lambda h: [fn(x + h * u)], [base], [rough], ladders("float64"))
+    (found,) = slopes_on_line(lambda line: [[fn(x + h * u) for h in line]], [base], [rough], ladders("float64"))
     return float(np.mean(np.abs(found.value - slope(x) * u) > found.error))
 
 
@@ -152,7 +152,7 @@ def test_slopes_that_only_the_shortest_steps_found_are_left_out() -> None:
     # Two that all but touch: whatever is longer than a hair exchanges them.
     x[1000], u[1000], u[1001] = x[1001] - 1e-11, 1.0, -1.0
     rough, base = _noise(np.sort, x)
-    (found,) = slopes_on_line(lambda h: [np.sort(x + h * u)], [base], [rough], ladders("float64"))
+    (found,) = slopes_on_line(lambda line: [[np.sort(x + h * u) for h in line]], [base], [rough], ladders("float64"))
     left_out = unresolved(found, base, "float64")
     assert left_out[1000]
     assert np.mean(left_out) < 0.1

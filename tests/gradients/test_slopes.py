@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,9 @@ def _swept(fn: Callable[[Array], Array], point: Array, direction: Array, inside:
     with np.errstate(all="ignore"):
         base = fn(point)
         noise = ULPS * unit("float64") * np.maximum(np.abs(base), inside)
-        return slopes_on_line(lambda t: [fn(point + t * direction)], [base], [noise], ladders("float64"))[0]
+        return slopes_on_line(
+            lambda line: [[fn(point + t * direction) for t in line]], [base], [noise], ladders("float64")
+        )[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -162,20 +164,18 @@ def test_narrow_precisions_take_larger_steps() -> None:
     assert all(len(one) >= 3 for name in ("float32", "float64") for one in ladders(name))
 
 
-def test_a_given_step_is_taken_as_a_power_of_two() -> None:
-    assert ladders("float64", 0.005)[0][0] == 2.0**-8
-
-
 def test_steps_longer_than_the_way_to_a_pole_are_not_believed() -> None:
-    (coarse,) = slopes_on_line(lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP)
+    (coarse,) = slopes_on_line(
+        lambda line: [[1 / (1e-6 + h * X) for h in line]], [np.full(X.size, 1e6)], [0 * X], STEEP
+    )
     assert np.isinf(coarse.error).all()
 
 
 def test_finer_steps_that_contradict_coarser_ones_are_in_doubt() -> None:
-    def quantised(h: float) -> list[Array]:
-        return [np.floor((X + h) * 2.0**20) / 2.0**20]
+    def quantised(line: Sequence[float]) -> list[list[Array]]:
+        return [[np.floor((X + h) * 2.0**20) / 2.0**20 for h in line]]
 
-    (found,) = slopes_on_line(quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64"))
+    (found,) = slopes_on_line(quantised, quantised([0.0])[0], [np.full(X.size, 1e-17)], ladders("float64"))
     assert np.all(np.abs(found.value - 1) <= found.error)
 
 
@@ -223,7 +223,7 @@ def test_a_function_with_another_forward_for_complex_numbers_is_not_taken() -> N
 def test_kinks_are_taken_over_from_differences() -> None:
     point = np.array([0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 1.5, -0.5, -2.0])
     at = baseline(FlatProblem(open_problem(lambda x: np.maximum(x, 0), (point,))))
-    found = probe_input(at, 0, np.random.default_rng(0))
+    found = probe_input(at, 0, 0)
     assert weakest_oracle(found) == "complex-step"
     assert found[0].slopes[0].kinked.tolist() == [True] + [False] * 8
     assert [one.sees_kinks for one in found] == [True, False, False]
@@ -238,7 +238,7 @@ def test_errors_grow_with_what_a_hairs_breadth_changes() -> None:
     at = baseline(FlatProblem(open_problem(variance, (point,))))
     direction = np.ones(30) * np.random.default_rng(1).integers(128, 256, 30) / 256
     plain = complex_step.complex_slopes(at.source, 0, direction, at.base, "float64", again=True)
-    jostled = at.source.nudged(2.0**-53, np.random.default_rng(0))
+    jostled = at.source.nudged(2.0**-53, 0)
     again = complex_step.complex_slopes(jostled, 0, direction, at.base, "float64", again=True)
     assert plain is not None
     honest = complex_step.with_roundoff(plain, again)
@@ -265,15 +265,6 @@ def _relu(at_zero: float, point: Any, fn: Any = None) -> GradReport:
         return (np.where(x > 0, 1.0, np.where(x == 0, at_zero, 0.0)) * c[0],)
 
     return karat.gradcheck(fn or (lambda x: np.maximum(x, 0)), (point,), backward=backward, properties=())
-
-
-@given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=1, max_size=8))
-def test_an_interval_holds_both_slopes(rows: list[tuple[float, float, float]]) -> None:
-    v, slope, jump = np.array(rows).T
-    low, high = slopes.interval(v, slope, jump)
-    right, left = np.sum(v * (slope + jump / 2)), np.sum(v * (slope - jump / 2))
-    assert low <= min(right, left) + 1e-6
-    assert high >= max(right, left) - 1e-6
 
 
 @pytest.mark.parametrize("at_zero", [0.0, 0.5, 1.0])

@@ -4,8 +4,18 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
-from karat.gradients.report import Diagnosis, Excluded, GradComparison as Comparison, GradReport, GradVerdict, Property
-from karat.gradients.text import WIDTH, number, shortened, text
+from karat.gradients.report import (
+    WIDTH,
+    Diagnosis,
+    Excluded,
+    GradComparison as Comparison,
+    GradReport,
+    GradVerdict,
+    Property,
+    number,
+    shortened,
+    text,
+)
 from karat.report.words import printable
 
 WRONG = Comparison(
@@ -59,7 +69,7 @@ def test_evidence_that_could_not_fail_does_not_read_as_a_pass() -> None:
     assert shown.startswith("PASS, but no evidence")
     assert "no evidence" in next(line for line in shown.splitlines() if "w → out" in line)
     assert "0 of 1 corrupted gradients were noticed (zero)" in shown
-    assert "unnoticed for w → out in float64: zero" in shown
+    assert "unnoticed: zero for w → out" in shown
 
 
 def test_a_report_of_nothing_says_so() -> None:
@@ -89,19 +99,17 @@ def test_a_diagnosis_tells_where_what_and_how_to_see_it_again() -> None:
     assert lines[:6] == [
         "FAIL  softmax (torch, cpu): x → out in float64 is wrong at [3, 7]",
         "  expected  0.25",
-        "  found     0.5 - 1i",
+        "  found     0.5-1j",
         "  hint      twice the expected gradient",
         f"  replay    {replay}",
         "",
     ]
-    at = lines.index("  w → out in float64")
-    assert lines[at + 1 : at + 7] == [
-        "    wrong at  [1]",
+    at = lines.index("  w → out in float64 at [1]")
+    assert lines[at + 1 : at + 5] == [
         "    expected  0.25",
-        "    found     0.5 - 1i",
+        "    found     0.5-1j",
         "    hint      twice the expected gradient",
         f"    replay    {replay}",
-        "    cost      40 forwards",
     ]
 
 
@@ -137,19 +145,9 @@ def test_what_weakens_a_comparison_is_said_beside_it() -> None:
 
 def test_long_lists_are_cut_and_counted() -> None:
     many = tuple(structs.replace(RIGHT, input=f"x{i}") for i in range(40))
-    shown = text(
-        report(
-            *many,
-            WRONG,
-            notes=tuple(f"note {i}" for i in range(20)),
-            excluded=tuple(Excluded(name=f"i{i}", why="int64") for i in range(20)),
-            properties=tuple(Property(name=f"law {i}", verdict=GradVerdict.FAIL) for i in range(20)),
-        )
-    )
-    assert "and 29 more (29 PASS)" in shown
-    assert "and 14 more notes" in shown
-    assert "i5 (int64); and 14 more" in shown
-    assert "and 12 more" in shown
+    shown = text(report(*many, WRONG, excluded=tuple(Excluded(name=f"i{i}", why="int64") for i in range(20))))
+    assert "and 29 more" in shown
+    assert "i5 (int64) and 14 more" in shown
     assert shown.count("→") == 13
 
 
@@ -179,24 +177,16 @@ def test_hostile_names_keep_to_their_column(op: str, source: str, output: str, r
     assert "##[" not in shown
 
 
-@given(st.floats() | st.complex_numbers())
-def test_numbers_are_short(value: complex) -> None:
+@given(st.floats())
+def test_numbers_are_short(value: float) -> None:
     assert len(number(value)) <= 22
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [
-        (0.0, "0"),
-        (-0.0, "0"),
-        (0.123456, "0.123"),
-        (1e-9, "1.0e-09"),
-        (float("inf"), "inf"),
-        (float("nan"), "nan"),
-        (1 - 2j, "1 - 2i"),
-    ],
+    [(0.0, "0"), (-0.0, "0"), (0.123456, "0.123"), (1e-9, "1.0e-09"), (float("inf"), "inf"), (float("nan"), "nan")],
 )
-def test_a_number_reads_well(value: complex, shown: str) -> None:
+def test_a_number_reads_well(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
@@ -212,22 +202,6 @@ def test_a_report_is_its_own_story_and_a_short_one_in_an_assertion() -> None:
     made = report(WRONG)
     assert str(made) == text(made)
     assert repr(made) == "<GradReport FAIL softmax: the gradient of out by x is wrong>"
-
-
-def test_what_is_said_of_several_rows_is_said_once_below_the_last() -> None:
-    one, two, other = (
-        structs.replace(WRONG, input=name, reason=reason)
-        for name, reason in (("a", "lost"), ("b", "lost"), ("c", "found"))
-    )
-    lines = text(report(one, two, other)).splitlines()
-    shown = [line.split()[0] + line.split()[1] for line in lines if "float64" in line or "- " in line]
-    assert shown == ["a→", "b→", "-lost", "c→", "-found"]
-
-
-def test_what_is_no_evidence_is_not_counted_among_what_passed() -> None:
-    vacuous = structs.replace(RIGHT, vacuous=True)
-    shown = text(report(*[WRONG] * 12, RIGHT, vacuous, vacuous))
-    assert "and 3 more (2 no evidence, 1 PASS)" in shown
 
 
 def test_a_long_identity_is_shortened() -> None:

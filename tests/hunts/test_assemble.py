@@ -10,23 +10,24 @@ from msgspec.structs import replace
 
 from karat.changepoints.series import Outcome
 from karat.findings import exit_code
-from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import AttemptRow, ChangeRow, HuntRow, StageRow
+from karat.hunts.journal import Journal
 from karat.hunts.model import (
     Attempt,
     ChangeReport,
+    ChangeRow,
     Decision,
+    HuntRow,
     Metric,
     Missed,
     Point,
     PointReport,
     Span,
     StageReport,
+    StageRow,
     Suspect,
     Verdict,
 )
-from karat.hunts.report.assemble import build_report, culprits
-from karat.hunts.report.findings import NOT_REPRODUCED, findings_of
+from karat.hunts.report.assemble import NOT_REPRODUCED, build_report, culprits, findings_of
 from karat.hunts.report.sentences import conclusion, heading
 
 POINTS = tuple(Point(id=f"p{i}", label=f"night {i}") for i in range(6))
@@ -37,9 +38,9 @@ def span(good: int, bad: int, kind: str = "regression", metric: str = "speed") -
     return Span(metric=metric, good=good, bad=bad, before=100.0, after=90.0, confidence=0.99, kind=kind)
 
 
-def attempt(stage: str, point: str, number: int = 1, **more: object) -> AttemptRow:
+def attempt(stage: str, point: str, number: int = 1, **more: object) -> Attempt:
     facts: dict[str, object] = {"outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more}
-    return AttemptRow(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
+    return Attempt(stage=stage, point=point, number=number, **facts)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -52,8 +53,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         hunt="ab",
         settings="not understood",
         command=("sh", "probe.sh"),
-        units={"speed": "MLUPS"},
-        metrics=(Metric(name="speed", better="higher"), Metric(name="sum", better="equal")),
+        metrics=(Metric(name="speed", better="higher", unit="MLUPS"), Metric(name="sum", better="equal")),
     )
     with Journal.create(tmp_path / "n.hunt", row) as made:
         made.begin_stage(StageRow(key="0", title="nights", timeline="values"), POINTS)
@@ -65,7 +65,6 @@ def test_before_anything_ran_there_is_a_report(journal: Journal) -> None:
     assert (report.state, report.runs, report.culprits) == ("running", 0, ())
     assert [p.outcome for p in report.stages[0].points] == [None] * 6
     assert report.units == {"speed": "MLUPS"}
-    assert report.betters == {"speed": "higher", "sum": "equal"}
     assert findings_of(report) == ()
 
 
@@ -182,7 +181,7 @@ def test_outcomes_and_logs_of_points(journal: Journal) -> None:
     assert build_report(journal).runs == 3
 
 
-SPEED = Metric(name="speed", better="higher")
+SPEED = Metric(name="speed", better="higher", unit="MLUPS")
 A, B = Point(id="a", label="a"), Point(id="b", label="b")
 CULPRIT = Suspect(part="r", id="f" * 40, title="slower")
 

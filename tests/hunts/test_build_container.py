@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from factories.container_engines import Podman
 from factories.histories import COMMITS, HOUR, HOURS, NOON, History, hunting, place, printed, run
 from factories.registries import Image, Registry
+from karat.engines.job import EngineSettings
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.model import Point, Window
-from karat.hunts.settings import CheckoutSettings, ContainerSettings, EngineSettings
+from karat.hunts.settings import CheckoutSettings, ContainerSettings
 from karat.hunts.timelines.git import open_checkouts, open_commits
 
 

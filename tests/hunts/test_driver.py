@@ -11,10 +11,9 @@ from msgspec import structs
 
 from factories.hunts import found, hunted, hunting, ran, stepped, values_hunt
 from karat.changepoints.series import Outcome
-from karat.engines.job import Engine, Job, JobResult, open_engine
+from karat.engines.job import Engine, EngineSettings, Job, JobResult, open_engine
 from karat.findings import exit_code
-from karat.hunts.report.assemble import build_report
-from karat.hunts.report.findings import findings_of
+from karat.hunts.report.assemble import build_report, findings_of
 
 
 @pytest.mark.slow
@@ -26,6 +25,18 @@ def test_two_planted_regressions_are_found_and_confirmed(tmp_path: Path) -> None
     assert report.state == "done"
     assert len(ran(folder)) == report.runs < 2 * 24
     assert [int(exit_code(findings_of(report)))] == [1]
+
+
+@pytest.mark.slow
+def test_both_sides_of_a_change_are_confirmed_in_pairs_each_in_one_slot(tmp_path: Path) -> None:
+    file = values_hunt(tmp_path, stepped(24, (7, 95.0)))
+    with hunting(file, open_engine(EngineSettings(slots=3), tmp_path / "work")) as journal:
+        attempts = [row for row in journal.attempts() if row.purpose.startswith("confirm")]
+    sides: dict[str, list[str]] = {}
+    for attempt in sorted(attempts, key=lambda one: one.started):
+        sides.setdefault(attempt.point, []).append(attempt.where)
+    assert set(sides) == {"v006", "v007"}
+    assert sides["v006"] == sides["v007"]
 
 
 @pytest.mark.slow
@@ -117,6 +128,23 @@ def test_the_very_same_thing_is_measured_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_points_of_one_build_are_one_point(tmp_path: Path) -> None:
+    """v000 to v007 are one build, v008 to v015 another."""
+    file = values_hunt(tmp_path, stepped(16, (8, 90.0)))
+    script = "case $1 in v00[0-7]) echo value=old;; *) echo value=new;; esac; echo commit.lib=1"
+    identify = f'identify = ["sh", "-c", "{script}", "sh", "{{value}}"]'
+    file.write_text(file.read_text(encoding="utf-8").replace("timeout =", f"{identify}\ntimeout ="), encoding="utf-8")
+    report = hunted(file)
+    (culprit,) = report.culprits
+    assert (culprit.change.old.id, culprit.change.new.id) == ("v007", "v008")
+    searched = [a for p in report.stages[0].points for a in p.attempts if not a.shared_with and a.why != "confirming"]
+    built = [a.identity["value"] for a in searched]
+    assert sorted(built) == ["new", "new", "old", "old"], (
+        "each was really run twice: once, met twice, is no second witness"
+    )
+
+
+@pytest.mark.slow
 def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     levels = stepped(20, (5, 95.0), (13, 85.0))
     whole = hunted(values_hunt(tmp_path / "whole", levels))
@@ -186,7 +214,7 @@ class Losing:
 @pytest.mark.slow
 def test_a_lost_machine_says_nothing_of_the_point(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(8, (4, 90.0)))
-    engine = Losing(open_engine("local", slots=1, work=tmp_path / ".karat/hunt"), times=2)
+    engine = Losing(open_engine(EngineSettings(slots=1), tmp_path / ".karat/hunt"), times=2)
     report = hunted(file, engine, strategy="sweep")
     assert found(report) == [("regression", "v003", "v004")]
     first = report.stages[0].points[0]
@@ -198,7 +226,7 @@ def test_a_lost_machine_says_nothing_of_the_point(tmp_path: Path) -> None:
 
 def test_where_every_machine_is_lost_it_ends_and_says_so(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(2), "[engine]\nretries = 1\n")
-    engine = Losing(open_engine("local", slots=1, work=tmp_path / ".karat/hunt"), times=99)
+    engine = Losing(open_engine(EngineSettings(slots=1), tmp_path / ".karat/hunt"), times=99)
     report = hunted(file, engine, strategy="sweep")
     findings = findings_of(report)
     assert int(exit_code(findings)) == 3

@@ -11,8 +11,7 @@ from factories.hunts import BEGAN, commit_at, commits_hunt, dated_commits, found
 from factories.repositories import Repository
 from karat.findings import exit_code
 from karat.hunts.report import sentences as say
-from karat.hunts.report.assemble import build_report
-from karat.hunts.report.findings import findings_of
+from karat.hunts.report.assemble import build_report, findings_of
 
 HOURS = """
 [checkouts]
@@ -40,7 +39,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
     for budget in (9, 26, 0):
         with hunting(file, max_runs=budget) as journal:
             report = build_report(journal)
-            entries = [(e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.attempts()]
+            entries = [(e.stage, e.point, e.number) for e in journal.attempts()]
         assert len(set(entries)) == len(entries)
         keys.append([stage.key for stage in report.stages])
     assert keys[0] == ["0"]

@@ -175,7 +175,7 @@ def test_with_many_slots_a_hunt_takes_no_more_rounds_than_a_sweep() -> None:
 def test_a_budget_of_runs_or_money_is_not_spent_on_guesses() -> None:
     world = Several({"clean": [1.0] * 64}, {"clean": lambda _: 1.0})
     idle = open_strategy(SearchSettings(), 64, [CLEAN]).decide(world.seen, {}, 40)
-    thrifty = open_strategy(SearchSettings(), 64, [CLEAN], thrifty=True).decide(world.seen, {}, 40)
+    thrifty = open_strategy(SearchSettings(max_runs=1000), 64, [CLEAN]).decide(world.seen, {}, 40)
     assert len(idle.asks) == 40
     assert {ask.why for ask in idle.asks} == {"end point", "grid", "a slot was free"}
     assert {ask.why for ask in thrifty.asks} == {"end point", "grid"}

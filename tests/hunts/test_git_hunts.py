@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from factories.histories import HOUR, NOON, History
-from karat.engines.job import open_engine
+from karat.engines.job import EngineSettings, open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
 from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import workspace_of
-from karat.hunts.journal.journal import Journal
+from karat.hunts.journal import Journal
 from karat.hunts.model import HuntReport
-from karat.hunts.report.live import Listener
+from karat.hunts.report.terminal import Listener
 from karat.hunts.settings import CheckoutSettings, RepositorySettings
 
 PROBE = """
@@ -37,7 +37,7 @@ def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntRepo
     place = workspace_of(file, settings)
     with (
         Journal.create(folder / "j.hunt", hunt_row(file, settings, place)) as journal,
-        closing(open_engine("local", slots=2, work=place.work)) as engine,
+        closing(open_engine(EngineSettings(slots=2), place.work)) as engine,
     ):
         return run_hunt(settings, place, engine, journal, Listener())
 

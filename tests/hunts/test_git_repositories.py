@@ -81,29 +81,6 @@ def test_clean_removes_what_is_not_tracked(history: History, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [("outer", "inner"), ("inner", "outer")])
-def test_a_repository_within_another_survives_its_cleaning(tmp_path: Path, order: tuple[str, ...]) -> None:
-    for name in order:
-        source = History(tmp_path / name)
-        for number in range(2):
-            source.at(NOON + number * HOUR, f"{name} {number}", n=f"{name} {number}")
-    settings = hunting({name: tmp_path / name for name in order})
-    folders = {"outer": "o", "inner": "o/third party/[i]"}
-    settings = replace(
-        settings,
-        repositories=tuple(replace(r, folder=folders[r.name]) for r in settings.repositories),
-        commits=CheckoutSettings(good=dict.fromkeys(order, "main~1"), clean=True),
-    )
-    timeline, area = open_commits(settings, COMMITS, None, place(tmp_path)), tmp_path / "slot"
-    run(timeline, 0, area)
-    (area / "o" / "left.o").write_text("x")
-    (area / "o" / "third party" / "[i]" / "left.o").write_text("x")
-    result = run(timeline, -1, area, "cat", "o/n", "o/third party/[i]/n")
-    assert printed(result) == "outer 1inner 1"
-    assert [*area.glob("**/left.o")] == []
-
-
-@pytest.mark.slow
 def test_what_lies_in_the_way_gives_way(history: History, tmp_path: Path) -> None:
     history.at(NOON + 9 * HOUR, "a new file", fresh="from git")
     timeline, area = opened(history, tmp_path), tmp_path / "slot"

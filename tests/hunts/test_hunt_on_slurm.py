@@ -16,7 +16,7 @@ from conftest import missing
 from factories.hunts import culprits, found, hunted, stepped, values_hunt
 from factories.registries import Image, Registry
 from factories.slurm_clusters import SlurmCluster
-from karat.engines.job import JobResult, open_engine
+from karat.engines.job import EngineSettings, JobResult, open_engine
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.hunt_toml import read, workspace_of
 from karat.hunts.probe.jobs import job_for
@@ -120,7 +120,7 @@ def test_images_are_run_by_pyxis(slurm: SlurmCluster, tmp_path: Path, monkeypatc
         file = nights_hunt(tmp_path, f"{registry.host}/toy/nightly:{{date:%Y-%m-%d}}", show)
         settings, place = read(file), workspace_of(file, read(file))
         timeline = open_containers(settings, Stage(timeline="containers", text="containers by day"), None, place)
-        engine = open_engine("slurm", slots=2, work=place.work)
+        engine = open_engine(EngineSettings(kind="slurm", slots=2), place.work)
         for point in timeline.points:
             engine.submit(job_for(timeline, point, settings, key=point.id, place=place))
         results: dict[str, JobResult] = {}

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.changepoints.series import Better, Outcome
 from karat.hunts.model import Metric, Observed
-from karat.hunts.search.inference import judge
+from karat.hunts.search.inference import flake_map, judge, level_map
+from karat.hunts.search.noise import Circumstance
 
 SPEED = Metric(name="m", better="higher")
 TEST = Metric(name="m", binary=True)
@@ -91,3 +93,19 @@ def test_few_verdicts_are_wrong() -> None:
         wrong += verdict == ("differ" if factor == 1.0 else "same")
     assert decided > 200
     assert wrong <= 6
+
+
+def test_points_that_are_one_build_are_one_witness() -> None:
+    """The very same runs, met at three points, say no more than at one; and nothing changed between them."""
+    alone = {at: (97.8 if at == 20 else 100.0 + 0.3 * (at % 3),) for at in range(0, 40, 4)}
+    under = {at: [Circumstance(float(at + k), "w") for k in range(len(x))] for at, x in alone.items()}
+    thrice = {**alone, 21: alone[20], 22: alone[20]}
+    once = level_map(alone, 40, smallest=0.01, under=under)
+    shared = level_map(thrice, 40, smallest=0.01, under={**under, 21: under[20], 22: under[20]})
+    chances = dict(zip(pairwise(shared.positions), shared.chance, strict=True))
+    assert (chances[20, 21], chances[21, 22]) == (0, 0)
+    assert chances[16, 20] <= once.chance[4]
+    assert chances[16, 20] < 0.5 * level_map(thrice, 40, smallest=0.01).chance[4], "as three points it is a dip"
+    tests = {at: (float(at in {20, 21}),) for at in (*range(0, 40, 2), 21)}
+    ran = {at: [Circumstance(20.0 if at == 21 else at, "w")] for at in tests}
+    assert flake_map(tests, 40, under=ran).chance[9] < 0.7 * flake_map(tests, 40).chance[9]

@@ -14,8 +14,7 @@ from karat.engines.job import Job, JobCommand, JobResult
 from karat.engines.runner import Slot, run_job
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for, print_versions
-from karat.hunts.settings import HuntSettings
-from karat.hunts.stages import stages
+from karat.hunts.settings import HuntSettings, stages
 from karat.hunts.timelines.timeline import Timeline, open_timeline
 from karat.hunts.timelines.values import Values
 
@@ -34,9 +33,9 @@ def opened(hunt: HuntSettings, root: Path) -> Timeline:
     return open_timeline(hunt, stages(hunt)[0], None, place(root))
 
 
-def job(hunt: HuntSettings, root: Path, **words: Sequence[str]) -> Job:
+def job(hunt: HuntSettings, root: Path, known: Sequence[str] = ()) -> Job:
     timeline = opened(hunt, root)
-    return job_for(timeline, timeline.points[0], hunt, key="k", place=place(root), **words)
+    return job_for(timeline, timeline.points[0], hunt, key="k", place=place(root), known=known)
 
 
 def ran(hunt: HuntSettings, root: Path) -> JobResult:
@@ -86,11 +85,11 @@ def test_names_in_braces_are_filled_in_and_other_braces_stay(tmp_path: Path) -> 
 
 def test_resources_and_files_come_from_the_file(tmp_path: Path) -> None:
     hunt = settings(
-        'repeats = 2\nfiles = ["*.log"]\nhash_files = ["build/*.so"]\n[[probe.metrics]]\nname = "m"\njson = "x"\nfile = "r.json"',
+        'repeats = 2\nhash_files = ["build/*.so"]\n[[probe.metrics]]\nname = "m"\njson = "x"\nfile = "r.json"',
         '[engine]\ncores = 2\ngpus = 0.5\nmemory = "1 GiB"\nresources = { tpu = 1.0 }\n',
     )
     made = job(hunt, tmp_path)
-    assert made.collect == ("run-1/r.json", "run-1/*.log", "run-2/r.json", "run-2/*.log", "r.json", "*.log")
+    assert made.collect == ("run-1/r.json", "run-2/r.json", "r.json")
     assert made.hash_files == ("build/*.so",)
     assert (made.resources.cores, made.resources.gpus, made.resources.memory) == (2, 0.5, 1 << 30)
     assert made.resources.custom == {"tpu": 1.0}
@@ -158,7 +157,7 @@ def test_a_real_hang_and_a_real_crash(tmp_path: Path) -> None:
         ("hang", "timed out"),
         ("crash", "SIGSEGV"),
         ("broken", "setup: exit code 1"),
-        ("broken", "could not be started"),
+        ("broken", "'no-such-program-here' could not be started"),
     ]
 
 

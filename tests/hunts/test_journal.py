@@ -4,19 +4,27 @@ import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from msgspec import structs
 
-from karat.changepoints.series import Analysis, Level, Outcome
+from karat.changepoints.series import Outcome
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.journal.database import writing_process
-from karat.hunts.journal.journal import LOG_LIMIT, Journal, archive, cut_log
-from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
-from karat.hunts.model import Attempt, Decision, Metric, Point, Span, Verdict, Window
+from karat.hunts.journal import LOG_LIMIT, Journal, archive, cut_log, writing_process
+from karat.hunts.model import (
+    Attempt,
+    ChangeRow,
+    CommandRow,
+    Decision,
+    HuntRow,
+    Metric,
+    Point,
+    Span,
+    StageRow,
+    Verdict,
+    Window,
+)
 
 HUNT = HuntRow(
     name="nightly",
@@ -25,8 +33,7 @@ HUNT = HuntRow(
     hunt="ab12",
     settings="{}",
     command=("python", "probe.py"),
-    metrics=(Metric(name="speed", better="higher"), Metric(name="loss", better="lower")),
-    units={"speed": "MLUPS"},
+    metrics=(Metric(name="speed", better="higher", unit="MLUPS"), Metric(name="loss", better="lower")),
 )
 POINTS = (
     Point(id="2023-08-24", label="08-24", when=datetime(2023, 8, 24, tzinfo=UTC)),
@@ -41,7 +48,7 @@ SPAN = Span(
 HOLDS = """
 import sys
 from pathlib import Path
-from karat.hunts.journal.journal import Journal
+from karat.hunts.journal import Journal
 journal = Journal.resume(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -67,12 +74,12 @@ def attempt(point: str, number: int = 1, **more: object) -> Attempt:
 def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
     window = Window(old=POINTS[0], new=POINTS[3], old_identity={"commit.xla": "1a"})
     first = attempt("2023-08-24", identity={"image.digest": "sha256:1"}, identity_key="k1")
-    crash = attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="ImportError: x")
+    crash = attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="ImportError: x", purpose="swap 0")
     command = CommandRow(role="measure", argv=("python", "probe.py"), exit_code=1, env=("TOKEN",))
     found = ChangeRow(verdict=Verdict(part="xla", confidence=0.99), zoom="0.0/1", swapped=True)
     with begun(path) as journal, Journal(path) as reader:
-        journal.add_attempt(AttemptRow(attempt=first))
-        journal.add_attempt(AttemptRow(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command])
+        journal.add_attempt(first)
+        journal.add_attempt(crash, log=b"Traceback\n", commands=[command])
         journal.save_decision("0", Decision(asks=(), spans=(SPAN,), notes=("odd",)))
         journal.save_change("0", 0, found)
         row = StageRow(
@@ -86,8 +93,8 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
         journal.begin_stage(row, POINTS[:1])
         journal.finish_stage("0.0/1", ["done well"])
         journal.add_event("it began", "0")
-        assert reader.attempts() == (AttemptRow(attempt=first), AttemptRow(attempt=crash, purpose="swap 0"))
-        assert reader.attempts("0", "2023-08-25") == (AttemptRow(attempt=crash, purpose="swap 0"),)
+        assert reader.attempts() == (first, crash)
+        assert reader.attempts("0", "2023-08-25") == (crash,)
         assert reader.log("0", "2023-08-25", 1) == b"Traceback\n"
         assert reader.commands("0", "2023-08-25", 1) == (command,)
         assert reader.points("0") == POINTS
@@ -99,7 +106,7 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
         assert (zoom.state, zoom.notes) == ("done", ("done well",))
         assert reader.changes("0") == {0: found}
         assert [(stage, said) for _, stage, said in reader.events()] == [("0", "it began")]
-        assert reader.metrics() == tuple((metric, HUNT.units.get(metric.name, "")) for metric in HUNT.metrics)
+        assert reader.metrics() == HUNT.metrics
         assert reader.facts()["state"] == "running"
         assert reader.writer() is not None
     with Journal(path) as after:
@@ -109,10 +116,10 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
 
 def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Path) -> None:
     with begun(path) as journal:
-        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")))
-        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E")))
-        lost = attempt("2023-08-27", outcome=Outcome.BROKEN, samples={})
-        journal.add_attempt(AttemptRow(attempt=lost, lost=True))
+        journal.add_attempt(attempt("2023-08-24"))
+        journal.add_attempt(attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E"))
+        lost = attempt("2023-08-27", outcome=Outcome.BROKEN, samples={}, lost=True)
+        journal.add_attempt(lost)
     with sqlite3.connect(path) as db:
         rows = db.execute("SELECT * FROM series WHERE metric = 'speed'").fetchall()
         others = db.execute("SELECT label, value FROM series WHERE metric = 'loss'").fetchall()
@@ -125,19 +132,6 @@ def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Pat
         ("0", 2, "08-26", None, "speed", None, "missing", ""),
     ]
     assert others == [("08-24", None), ("08-25", None), ("08-26", None)]
-
-
-def test_an_analysis_that_json_cannot_hold_costs_nothing_else(path: Path) -> None:
-    level = Level(value=1.0, low=-inf, high=inf, spread=0.1, count=1, first=0, last=0)
-    analysis = Analysis(metric="speed", steps=(), levels=(level,), changes=())
-    with begun(path) as journal:
-        journal.save_decision("0", Decision(asks=(), spans=(SPAN,), analyses=(analysis,)))
-        (stage,) = journal.stages()
-        assert stage.decision == Decision(asks=(), spans=(SPAN,))
-        finite = structs.replace(analysis, levels=())
-        journal.save_decision("0", Decision(asks=(), analyses=(finite,)))
-        (stage,) = journal.stages()
-        assert stage.decision == Decision(asks=(), analyses=(finite,))
 
 
 def test_a_mixed_point_has_no_place_on_the_timeline(path: Path) -> None:
@@ -216,7 +210,7 @@ def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(path: P
         if replaced:
             path.write_bytes(b"another")
         with pytest.raises(CannotVerify, match="removed or replaced"):
-            journal.add_attempt(AttemptRow(attempt=attempt(POINTS[0].id)))
+            journal.add_attempt(attempt(POINTS[0].id))
 
 
 def test_a_damaged_file_is_begun_anew(path: Path) -> None:
@@ -229,7 +223,7 @@ def test_a_damaged_file_is_begun_anew(path: Path) -> None:
 
 def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:
     with begun(path) as journal:
-        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")), log=b"text")
+        journal.add_attempt(attempt("2023-08-24"), log=b"text")
     with sqlite3.connect(path) as db:
         db.execute("UPDATE attempts SET document = '{\"stage\": 3}'")
         db.execute("UPDATE logs SET data = x'00ff'")
@@ -243,15 +237,15 @@ def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:
 
 def test_a_full_disk_is_said_and_leaves_whole_attempts(path: Path) -> None:
     with begun(path) as journal:
-        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")))
+        journal.add_attempt(attempt("2023-08-24"))
         (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
         journal._db.execute(f"PRAGMA max_page_count = {pages}")
         big = attempt("2023-08-27", note="x" * 100_000)
         with pytest.raises(CannotVerify, match="full") as refused:
-            journal.add_attempt(AttemptRow(attempt=big))
+            journal.add_attempt(big)
         assert refused.value.next_command == "df -h"
     with Journal(path) as reader:
-        assert [e.attempt.point for e in reader.attempts()] == ["2023-08-24"]
+        assert [e.point for e in reader.attempts()] == ["2023-08-24"]
 
 
 def test_without_a_place_for_its_index_a_journal_is_still_read(path: Path) -> None:
@@ -267,15 +261,15 @@ def test_what_was_committed_survives_a_kill(path: Path) -> None:
     begun(path).close()
     code = (
         "import sys, os; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from test_journal import AttemptRow, Journal, attempt\n"
+        "from test_journal import Journal, attempt\n"
         "journal = Journal.resume(Path(sys.argv[1]))\n"
-        "for number in range(1, 6): journal.add_attempt(AttemptRow(attempt=attempt('2023-08-24', number)))\n"
+        "for number in range(1, 6): journal.add_attempt(attempt('2023-08-24', number))\n"
         "os.kill(os.getpid(), 9)"
     )
     words = [sys.executable, "-c", code, str(path), str(Path(__file__).parent)]
     assert subprocess.run(words, check=False).returncode == -9
     with Journal(path) as reader:
-        assert [e.attempt.number for e in reader.attempts()] == [1, 2, 3, 4, 5]
+        assert [e.number for e in reader.attempts()] == [1, 2, 3, 4, 5]
         assert reader.writer() is None
 
 
@@ -292,7 +286,7 @@ def test_a_capped_log_keeps_its_beginning_and_its_end(log: bytes, limit: int) ->
 
 def test_a_log_is_compressed_and_bounded(path: Path) -> None:
     with begun(path) as journal:
-        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4))
+        journal.add_attempt(attempt("2023-08-24"), log=b"all work " * (LOG_LIMIT // 4))
         kept = journal.log("0", "2023-08-24", 1)
         assert LOG_LIMIT <= len(kept) < LOG_LIMIT + 100
     assert path.stat().st_size < LOG_LIMIT // 8

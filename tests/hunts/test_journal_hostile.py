@@ -15,9 +15,8 @@ from click.testing import CliRunner
 from karat.changepoints.series import Outcome
 from karat.cli import cli
 from karat.findings import CannotVerify, KaratError
-from karat.hunts.journal.journal import LOG_LIMIT, Journal
-from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
-from karat.hunts.model import Attempt, Decision, Metric, Point, Span
+from karat.hunts.journal import LOG_LIMIT, Journal
+from karat.hunts.model import Attempt, ChangeRow, CommandRow, Decision, HuntRow, Metric, Point, Span, StageRow
 
 HUNT = HuntRow(
     name="nightly",
@@ -53,7 +52,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 stage="0", point=point.id, number=1, outcome=Outcome.OK, samples={"speed": (577.0 if n < 2 else 537.0,)}
             )
             command = CommandRow(role="measure", argv=("true",))
-            journal.add_attempt(AttemptRow(attempt=attempt), log=b"speed: 1\n", commands=[command])
+            journal.add_attempt(attempt, log=b"speed: 1\n", commands=[command])
         journal.save_decision("0", Decision(asks=(), spans=(SPAN,)))
         journal.save_change("0", 1, ChangeRow())
         journal.run_started("0", "p3", 2, "again")
@@ -95,8 +94,7 @@ def read(path: Path) -> None:
         journal.running(), journal.events()
         for stage in journal.stages():
             journal.points(stage.key), journal.changes(stage.key)
-            for entry in journal.attempts(stage.key):
-                one = entry.attempt
+            for one in journal.attempts(stage.key):
                 journal.log(one.stage, one.point, one.number), journal.commands(one.stage, one.point, one.number)
 
 

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import io
 import re
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from karat.findings import UsageError
+from factories.container_engines import Podman
+from factories.registries import Image, Registry
+from karat.findings import CannotVerify, UsageError
 from karat.hunts.timelines.locks import read_side, read_sides, requirement
+
+# What stands in for Python in an image of busybox; what the real pip answers to these words is tested below.
+PYTHON = """#!/bin/sh
+[ "$*" = "-m pip list --format=freeze --disable-pip-version-check" ] && cat /pins
+"""
 
 FREEZE = """
 # by pip freeze
@@ -118,8 +129,8 @@ def test_pins_on_the_command_line(tmp_path: Path) -> None:
     [
         ("numpy>=1.20\n", "expected name==version, found 'numpy>=1.20'"),
         ("numpy==1.26.*\n", "expected name==version, found 'numpy==1.26.*'"),
-        ("numpy is nice\n", "expected a lock file, or pins"),
-        ("-r old.txt\n", "expected a lock file, or pins"),
+        ("numpy is nice\n", "expected a lock file, image:NAME, or pins"),
+        ("-r old.txt\n", "expected a lock file, image:NAME, or pins"),
         ("# nothing\n", "expected packages in"),
     ],
 )
@@ -136,3 +147,43 @@ def test_what_is_no_lock_file(tmp_path: Path) -> None:
         read_sides("old.txt..gone.txt", tmp_path)
     with pytest.raises(UsageError, match=r"expected OLD\.\.NEW"):
         read_sides("old.txt", tmp_path)
+
+
+def _with_python(pins: str) -> Image:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, text, mode in (("bin/python3", PYTHON, 0o755), ("pins", pins, 0o644)):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), mode
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return Image(layers=(content.getvalue(),))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("container_engine")
+def test_images_are_asked_for_their_packages(tmp_path: Path, podman: Podman) -> None:
+    names = []
+    with Registry(tmp_path / "registry") as registry:
+        for tag, image in (
+            ("a", _with_python("numpy==1.26.4\nsix==1.16.0\n")),
+            ("b", _with_python("numpy==2.0.0\n")),
+            ("c", Image()),
+        ):
+            registry.push("team/app", tag, image)
+            names.append(f"{registry.host}/team/app:{tag}")
+            assert podman.run("pull", "--quiet", "--tls-verify=false", names[-1]).returncode == 0
+    old, new, bare = (f"image:{name}" for name in names)
+    assert read_sides(f"{old}..{new}", tmp_path) == ({"numpy": "1.26.4", "six": "1.16.0"}, {"numpy": "2.0.0"})
+    with pytest.raises(CannotVerify, match=r"team/app:c to list its packages, but: .*python3"):
+        read_sides(f"{old}..{bare}", tmp_path)
+    with pytest.raises(UsageError, match="expected an image such as") as refused:
+        read_side("image:--privileged", tmp_path)
+    assert refused.value.next_command == "karat hunt split --help"
+
+
+def test_what_pip_lists_are_pins(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
+    listed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    found = read_side(written(tmp_path, "installed.txt", listed), tmp_path)
+    assert {"numpy", "msgspec", "karat"} <= found.keys()
+    assert not any(version.startswith("@") for version in found.values())

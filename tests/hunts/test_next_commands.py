@@ -4,8 +4,8 @@ import shlex
 
 from hypothesis import given, strategies as st
 
-from karat.cli.hunt.show import command
-from karat.hunts.journal.database import resume_command, show_command
+from karat.cli.hunt.journal import show
+from karat.hunts.journal import resume_command, show_command
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=12)
 
@@ -19,7 +19,7 @@ def test_any_point_can_be_shown_by_what_is_pasted(point: str, stage: str, journa
     assert words[:3] == ["karat", "hunt", "show"]
     # What cannot be printed is written for bash, which shlex does not read.
     assert shlex.split(made) == words or not point.isprintable()
-    said = command.make_context("show", words[3:]).params
+    said = show.make_context("show", words[3:]).params
     assert (said["point"], said["stage"] or "", said["journal_file"] or "", said["log"]) == (point, stage, journal, log)
 
 

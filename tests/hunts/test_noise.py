@@ -27,8 +27,8 @@ def hunted(world: Simulated, strategy: str = "adaptive") -> Decision:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "noise",
-    [{"builds": 0.005}, {"drift": -0.0005}, {"workers": (-0.012, 0.004, 0.01)}],
-    ids=["builds", "drift", "workers"],
+    [{"builds": 0.005}, {"drift": -0.0005}, {"workers": (-0.012, 0.004, 0.01)}, {"night": 0.01}],
+    ids=["builds", "drift", "workers", "night"],
 )
 @pytest.mark.parametrize("spread", [0.001, 0.004])
 def test_what_is_no_change_is_not_called_one(noise: dict[str, float], spread: float) -> None:
@@ -54,6 +54,19 @@ def test_the_parts_of_the_noise_are_told_apart() -> None:
     plain = hunted(Simulated(STEP, spread=0.004, seed=3)).noise[0]
     assert (plain.worker, plain.time) == (0, 0)
     assert plain.run == pytest.approx(0.004, rel=0.4)
+
+
+@pytest.mark.slow
+def test_what_lasts_is_seen_through_day_and_night_and_through_workers_that_differ() -> None:
+    """Both were taken for the whole difference where no two neighbours alone were likely to be the place of a change."""
+    history = stepped(256, (50, 0.98), (66, 1.025), (150, 0.975))
+    nights = [hunted(Simulated(history, spread=0.004, night=0.01, seed=seed)) for seed in (0, 4)]
+    assert [pairs(night) for night in nights] == [[(49, 50), (65, 66), (149, 150)]] * 2
+    assert all(night.noise[0].time > 0.003 for night in nights)
+    history, workers = stepped(512, (52, 0.97), (330, 1.033)), (-0.015, -0.006, 0.008, 0.015)
+    for seed in (0, 12, 14):
+        world = Simulated(history, spread=0.006, workers=workers, seed=seed)
+        assert [round(span.bad, -1) for span in hunted(world).spans] == [50, 330]
 
 
 @pytest.mark.slow
@@ -118,3 +131,17 @@ rebuild = 2
         if a.number == 2 and p.point.parts["lib"] == commits[5]
     }
     assert again == (90.1,)
+
+
+@pytest.mark.slow
+def test_what_builds_of_one_level_hide_is_not_looked_for_and_that_is_said() -> None:
+    found = hunted(Simulated(stepped(96, (40, 0.96)), spread=0.001, builds=0.005, seed=1))
+    assert pairs(found) == [(39, 40)]
+    (said,) = found.notes
+    assert said.startswith("m: builds of one level differ by about 0.")
+    assert "% (one standard deviation): changes smaller than " in said
+    assert said.endswith("% were not looked for (rebuild = 3 finds them)")
+    # Of a change that a coarser stage saw, the place is wanted all the same.
+    world = Simulated(stepped(24, (12, 0.98)), spread=0.001, builds=0.004, seed=2)
+    zoomed = open_strategy(SearchSettings(), 24, [SPEED], levels={"m": (100.0, 98.0)})
+    assert (11, 12) in pairs(world.hunt(zoomed))

@@ -59,7 +59,11 @@ def test_what_ran_has_its_values() -> None:
             "no such file",
         ),
         (result(ran(exit_code=125)), "exit code 125", "cannot be tested here"),
-        (result(ran(exit_code=None, error="not found")), "could not be started", "not found"),
+        (
+            result(ran(exit_code=None, error="/x/probe: not found")),
+            "'probe' could not be started",
+            "the command 'probe' could not be started: /x/probe: not found",
+        ),
         (result(), "", "nothing was run"),
     ],
 )

@@ -24,7 +24,6 @@ stages = ["packages"]
 [packages]
 name = "toy"
 {index}
-at_its_time = true
 
 [probe]
 command = ["python", "-c", "import toy; print('SPEED:', toy.speed)"]
@@ -69,7 +68,7 @@ def found_changes(report: dict[str, Any]) -> list[tuple[str, str, str]]:
 def test_the_release_and_the_dependency_that_made_it_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PackageIndex() as index:
         index.add("dep", "1.0", "factor = 1.0", upload_time="2019-01-01T00:00:00Z")
-        # Came between toy 1.4 and 1.5, and nobody released anything else that day.
+        # Wanted by toy from 1.5 on.
         index.add("dep", "2.0", "factor = 0.9", upload_time="2020-01-05T12:00:00Z")
         for number in range(7):
             speed = 100 if number < 2 else 80
@@ -77,7 +76,7 @@ def test_the_release_and_the_dependency_that_made_it_slower(tmp_path: Path, monk
                 "toy",
                 f"1.{number}",
                 f"from dep import factor\nspeed = {speed} * factor",
-                requires=["dep"],
+                requires=["dep<2" if number < 5 else "dep"],
                 upload_time=f"2020-01-{number + 1:02}T00:00:00Z",
             )
         index.file("toy", "toy-1.3-py3-none-any.whl.asc")

@@ -13,8 +13,7 @@ from factories.repositories import Repository
 from karat.changepoints.series import Outcome
 from karat.findings import exit_code
 from karat.hunts.model import Attempt
-from karat.hunts.report.assemble import never_rebuilt
-from karat.hunts.report.findings import findings_of
+from karat.hunts.report.assemble import findings_of, never_rebuilt
 from karat.hunts.report.sentences import conclusion
 
 BOTH = "echo speed: $(( $(cat a/built) + $(cat b/built) ))"

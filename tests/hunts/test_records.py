@@ -6,7 +6,6 @@ from msgspec import structs
 
 from karat.findings import UsageError
 from karat.hunts.hunt_toml import Overrides, apply_overrides
-from karat.hunts.journal.records import changed_settings, environment_values, redact, settings_json
 from karat.hunts.settings import (
     ContainerSettings,
     HuntSettings,
@@ -14,6 +13,10 @@ from karat.hunts.settings import (
     ProbeSettings,
     RepositorySettings,
     SearchSettings,
+    changed_settings,
+    environment_values,
+    redact,
+    settings_json,
 )
 
 SETTINGS = HuntSettings(
@@ -75,8 +78,8 @@ def test_the_command_line_is_over_the_file_and_a_resume_over_the_beginning() -> 
         apply_overrides(SETTINGS, Overrides(stage="commit"))
 
 
-@pytest.mark.parametrize("confidence", [0.5, 1.0])
-def test_options_are_held_to_what_the_file_is(confidence: float) -> None:
-    with pytest.raises(UsageError, match=r"confidence must be above 0\.5 and below 1") as caught:
+@pytest.mark.parametrize(("confidence", "limit"), [(0.5, r"> 0\.5"), (1.0, "< 1")])
+def test_options_are_held_to_what_the_file_is(confidence: float, limit: str) -> None:
+    with pytest.raises(UsageError, match=rf"search\.confidence must be a number {limit}") as caught:
         apply_overrides(SETTINGS, Overrides(confidence=confidence))
     assert caught.value.next_command == "karat hunt run --help"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,10 @@ def long(count: int) -> HuntReport:
     )
 
 
-def test_nothing_is_loaded_and_nothing_runs() -> None:
+def test_nothing_is_loaded() -> None:
     page = render(nightly())
     seen = Seen(page)
-    assert not {"script", "img", "iframe", "object", "b onerror"} & set(seen.tags)
+    assert not {"img", "iframe", "object", "b onerror"} & set(seen.tags)
     assert seen.tags.count("link") == page.count('<link rel="icon" href="data:,">') == 1
     assert "default-src 'none'" in page
     assert "http" not in re.sub(r'href="https://github.com/openxla[^"]+"', "", page).replace("http-equiv", "")
@@ -70,7 +69,7 @@ def test_levels_are_drawn_in_order_across_failures() -> None:
     points = list(stage.points)
     # 577 up to 7, failures at 8, 536 from 9 on: three changes that overlap.
     changes = (change(points, 7, 8, "crash"), change(points, 7, 9, "regression"), change(points, 8, 9, "improvement"))
-    drawn = chart(msgspec.structs.replace(stage, changes=changes), "MLUPS")
+    drawn, _ = chart(msgspec.structs.replace(stage, changes=changes), "MLUPS").split("</svg>\n")
     lines = re.findall(r'class="level" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     assert len(lines) == 2
     assert all(float(first) < float(last) for first, last in lines)
@@ -97,18 +96,6 @@ def test_a_long_timeline_stays_light() -> None:
     assert len(render(long(4096))) < 4_000_000
 
 
-@pytest.fixture
-def browser(chromium: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(
-            executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"]
-        )
-        yield made
-        made.close()
-
-
 @pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path: Path) -> None:
@@ -119,7 +106,7 @@ def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path
     page.on("console", lambda message: said.append(message.text))
     page.goto(file.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") == 400
-    page.locator("svg a[aria-label*='2023-08-09']").focus()
+    page.locator("svg.narrow a[aria-label*='2023-08-09']").focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.querySelector(':target h3').textContent").startswith("2023-08-09: crash")
     assert said == []
@@ -131,7 +118,7 @@ def test_why_points_cannot_be_had_is_said() -> None:
 
 def test_which_end_of_a_dip_it_is_and_how_flaky_the_runs_are_is_said() -> None:
     page = render(nightly())
-    assert page.index("<b>dip (there)</b>") < page.index("<b>dip (and back)</b>")
+    assert page.index(">dip (there)</span>") < page.index(">dip (and back)</span>")
     assert "flaky: about 10% of the runs fail" in page
 
 

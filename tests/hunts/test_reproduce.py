@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from factories.repositories import Repository
-from karat.hunts.journal.records import NOT_KEPT
 from karat.hunts.model import Point
-from karat.hunts.report.reproduce import reproduce_command
-from karat.hunts.settings import HuntSettings
+from karat.hunts.report.reproduce import reproduce_script
+from karat.hunts.settings import NOT_KEPT, HuntSettings
+
+
+def reproduce_command(*words: Any, **more: Any) -> str:
+    """The script without its head."""
+    return "\n".join(reproduce_script(*words, **more).split("\n")[3:]).strip()
 
 
 def settings(**tables: Any) -> HuntSettings:
@@ -47,9 +51,9 @@ def test_several_repositories_lie_side_by_side(repository: Repository, tmp_path:
     other = Repository(tmp_path / "other")
     other.write("speed", "two\n")
     second = other.commit()
-    repositories = [{"name": "code", "url": "."}, {"name": "more", "url": str(other.root), "folder": "beside it"}]
+    repositories = [{"name": "code", "url": "."}, {"name": "more", "url": str(other.root)}]
     made = settings(
-        stages=["commits"], probe={"command": ["cat", "code/speed", "beside it/speed"]}, repositories=repositories
+        stages=["commits"], probe={"command": ["cat", "code/speed", "more/speed"]}, repositories=repositories
     )
     point = Point(id="p", label="p", parts={"code": first, "more": second})
     assert pasted(reproduce_command(made, "commits", point, {}), repository.root) == "one\ntwo\n"
@@ -174,11 +178,10 @@ def _stand_in(folder: Path, name: str, script: str) -> str:
 
 
 def test_they_are_so_for_a_package(tmp_path: Path) -> None:
-    packages = {"name": "idna", "at_its_time": True}
+    packages = {"name": "idna", "requires": ["dep==1.0"]}
     made = settings(stages=["packages"], probe=IN_TWO, packages=packages)
     point = Point(id="3.4", label="3.4", parts={"idna": "3.4"})
-    identity = {"package.idna": "3.4", "package.dep": "1.0", "host": "x"}
-    line = reproduce_command(made, "packages", point, identity)
+    line = reproduce_command(made, "packages", point, {})
     assert "--with idna==3.4 --with dep==1.0 --" in line
     uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
     assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "very fast\nvery fast\n"

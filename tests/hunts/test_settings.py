@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from karat.engines.job import parse_size
 from karat.findings import UsageError
-from karat.hunts.settings import parse_duration, parse_size, parse_step, split_command
+from karat.hunts.settings import RepositorySettings, check_repositories, parse_duration, parse_step, split_command
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,12 @@ def test_words_are_split_as_a_shell_would_and_no_more() -> None:
     assert split_command("") == ()
     with pytest.raises(UsageError, match="closed quotes"):
         split_command("python 'a")
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [(("a b",), "a name of letters"), (("image",), "a name of letters"), (("a-b", "a_b"), "KARAT_COMMIT_A_B' 2 times")],
+)
+def test_names_of_repositories_that_cannot_be_told_apart_are_refused(names: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        check_repositories([RepositorySettings(name=name, url="x") for name in names])

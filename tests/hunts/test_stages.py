@@ -6,8 +6,9 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
+from karat.hunts.driver import child_key, levels_of, sites
 from karat.hunts.model import Span
-from karat.hunts.stages import child_key, dips, levels_of, shown_in, sites
+from karat.hunts.report.assemble import dips, shown_in
 
 
 def span(good: int, bad: int, before: float | None = 1.0, after: float | None = 2.0, metric: str = "m") -> Span:

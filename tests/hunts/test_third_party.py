@@ -13,11 +13,11 @@ PACKAGE = """
 import msgspec
 
 from karat.hunts.model import Point, Suspect
+from karat.hunts.timelines.timeline import Timeline
 
 
-class Moons:
+class Moons(Timeline):
     name = "moons"
-    findings = ()
 
     def __init__(self, ids, root):
         self.points = [Point(id=one, label=one, parts={"moon": one}) for one in ids]
@@ -32,17 +32,8 @@ class Moons:
     def command(self, point, command):
         return msgspec.structs.replace(command, env={**command.env, "MOON": point.id}, cwd=self.root)
 
-    def ahead(self, points):
-        pass
-
-    def mixed(self, old, new, taken):
-        return None
-
     def suspects(self, old, new):
         return (Suspect(part="moon", id=new.id, title="a moon"),)
-
-    def close(self):
-        pass
 
 
 def opened(settings, stage, window, place):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from karat.hunts.model import Point
-from karat.hunts.timelines.timeline import SKIPPED, mark_skipped, unmatched_skips
+from karat.hunts.timelines.timeline import SKIPPED, mark_skipped, notes_on
+from karat.hunts.timelines.values import Values
 
 BEGAN = datetime(2023, 7, 10, 6, tzinfo=UTC)
 POINTS = tuple(
@@ -42,7 +44,11 @@ def test_points_and_ranges(skip: tuple[str, ...], left_out: list[int]) -> None:
 
 
 def test_what_matches_nothing_is_told() -> None:
-    assert unmatched_skips(POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == ("2024-01-01..2024-02-01", "other")
+    timeline = Values([], Path())
+    assert notes_on(timeline, POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == [
+        "skip: no point is called '2024-01-01..2024-02-01'",
+        "skip: no point is called 'other'",
+    ]
 
 
 def test_a_day_that_ends_a_range_is_in_it_to_its_last_moment() -> None:

@@ -8,8 +8,7 @@ from factories.hunt_files import place, settings
 from karat.engines.job import JobCommand
 from karat.findings import UsageError
 from karat.hunts.model import Point, Window
-from karat.hunts.settings import HuntSettings
-from karat.hunts.stages import stages
+from karat.hunts.settings import HuntSettings, stages
 from karat.hunts.timelines.timeline import Timeline, open_timeline
 
 
@@ -36,26 +35,14 @@ def test_values_in_their_order(tmp_path: Path) -> None:
     timeline.close()
 
 
-def test_values_of_a_file(tmp_path: Path) -> None:
-    hunt = settings(rest='[values]\nfile = "list.txt"\n')
-    with pytest.raises(UsageError, match=r"values\.file"):
-        opened(hunt, tmp_path)
-    (tmp_path / "list.txt").write_text("# sizes\n 16 \n\nzwei Wörter\n", encoding="utf-8")
-    assert [point.id for point in opened(hunt, tmp_path).points] == ["16", "zwei Wörter"]
-    (tmp_path / "list.txt").write_text("# none\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="expected points to put under test, found none"):
-        opened(hunt, tmp_path)
-
-
 def test_a_value_twice_would_be_one_point(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="found 'a' twice"):
         opened(settings(rest='[values]\nlist = ["a", "b", "a"]\n'), tmp_path)
 
 
-def test_a_value_that_no_program_can_be_given(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_bytes(b"a\nb\0\n")
-    with pytest.raises(UsageError, match="found a NUL"):
-        opened(settings(rest='[values]\nfile = "list.txt"\n'), tmp_path)
+def test_a_value_that_no_program_can_be_given() -> None:
+    with pytest.raises(UsageError, match="expected a text without NUL"):
+        settings(rest='[values]\nlist = ["a", "b\\u0000"]\n')
 
 
 def test_a_golden_that_is_not_there_is_said_before_anything_is_run(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.net.addresses import github_host, github_root, gitlab_root, is_loopback, shown
+from karat.net.forges import github_host, github_root, gitlab_root
+from karat.net.transport import is_loopback, shown
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from factories.client_servers import PLANTED, TOKEN, Servers, answer
 from factories.clocks import Clock
 from factories.http_host import Request, Response
 from karat.findings import CannotVerify
-from karat.net.client import Answers, Client, Refused
-from karat.net.tokens import Token
+from karat.net.client import Answers, Client, Refused, Token
 from karat.net.transport import redirect_target
 from karat.system.secrets import Secret
 

@@ -8,8 +8,7 @@ from factories.client_servers import TOKEN, Servers, answer
 from factories.clocks import Clock
 from factories.http_host import Response
 from karat.findings import CannotVerify
-from karat.net.client import Client, Refused, Stopped, Unanswered
-from karat.net.retry import Retry
+from karat.net.client import Client, Refused, Retry, Stopped, Unanswered
 
 
 @pytest.fixture

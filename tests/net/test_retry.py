@@ -7,7 +7,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.net.retry import Retry, limited_for
+from karat.net.client import Retry, limited_for
 
 NOW = 1_800_000_000.0
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.net.tokens import Token, github_token, gitlab_token
+from karat.net.client import Token
+from karat.net.forges import github_token, gitlab_token
 from karat.system.secrets import Secret, scrub
 
 TOKENS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=12).filter(

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from conftest import framework
+from karat.ops.audit import audit
 from karat.ops.catalogue import Operator, Sample, load
-from karat.ops.script import Fault, scripts, written_out
+from karat.ops.script import MOST_LINES, Fault, scripts, written_out
 from karat.ops.tables import read
+from karat.ops.worker import WorkerSetup
 from karat.tensors.arrays import jax_x64
 
 LEAST = {"jax": 300, "paddle": 250}
@@ -161,3 +163,27 @@ def test_a_fault_of_complex_numbers_is_shown_along_both_parts() -> None:
         script = next(scripts("paddle", sample, fault))
         ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert ran.stdout.startswith(word), ran
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "column", "said"),
+    [
+        # Right where the value alone has a gradient, 0 where what it fills has one as well.
+        ("paddle.masked_fill", "reverse", "wrong: "),
+        # The backward of the backward fills with 0.5 as well; it is the cotangent's gradient that is wrong.
+        ("paddle.nn.functional.pad", "orders", "wrong: "),
+        # Of two vectors: the gradient of the cotangent, a number, is a vector of one element.
+        ("paddle.matmul", "orders", "wrong: [1] "),
+        # Where the padding value alone is differentiated, jax sums None.
+        ("jax.lax.pad", "laws", "TypeError: Error interpreting"),
+    ],
+)
+def test_a_fault_of_a_released_framework_is_shown(name: str, column: str, said: str) -> None:
+    module = framework(name.partition(".")[0])
+    (one,) = audit(WorkerSetup(catalogue=name.partition(".")[0], samples=0), select=(name,), jobs=1).operators
+    if module.__version__ in {"0.10.2", "3.3.1"}:
+        assert one.cells[column] == "FAIL"
+        (fault,) = (fault for fault in one.faults if fault.column == column)
+        assert fault.shown.startswith(said)
+        assert len(fault.script.splitlines()) <= MOST_LINES

@@ -9,8 +9,9 @@ from datetime import date
 import pytest
 
 from conftest import framework
+from karat.ops import worker
 from karat.ops.audit import audit, judged
-from karat.ops.catalogue import Sample, load
+from karat.ops.catalogue import Operator, Sample, load
 from karat.ops.script import Fault, scripts
 from karat.ops.worker import WorkerSetup
 
@@ -69,9 +70,11 @@ def test_what_rounding_explains_is_not_shown() -> None:
     )
     for dtype in ("float64", "float32"):
         fault = Fault(column="", sample="", input=(0,), output=(), dtype=dtype, reason="")
-        (script,) = scripts("torch", sample, fault)
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-        assert ran.stdout.startswith("right:"), ran
+        shown = list(scripts("torch", sample, fault))
+        assert shown
+        for script in shown:
+            ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+            assert ran.stdout.startswith("right:"), ran
 
 
 def test_five_operators() -> None:
@@ -100,3 +103,32 @@ def test_modes_that_contradict_each_other_are_the_fault_of_the_wrong_one() -> No
 def test_a_sparse_layout_that_has_no_second_derivative_is_no_fault() -> None:
     found = audit(WorkerSetup(catalogue="torch", samples=1), select=("sparse.sampled_addmm",), jobs=1)
     assert found.operators[0].cells["orders"] == "not supported"
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "point"),
+    [("sinc", "orders", "zeros"), ("nn.functional.cosine_similarity", "reverse", "tiny numbers")],
+)
+def test_a_fault_at_a_point_of_the_check_s_own_choice_is_shown(name: str, column: str, point: str) -> None:
+    """torch 2.13: NaN for the second derivative of sinc at 0, and others where no sample of its own goes."""
+    found = audit(WorkerSetup(catalogue="torch", samples=1, level="deep"), select=(name,), jobs=1)
+    if torch.__version__.startswith("2.13."):
+        assert found.operators[0].cells[column] == "FAIL"
+        (fault,) = (one for one in found.operators[0].faults if one.column == column)
+        assert fault.at.startswith(point)
+        assert len(fault.script.splitlines()) <= 15
+        assert fault.shown.startswith("wrong:")
+
+
+def test_so_is_a_fault_at_other_integers() -> None:
+    """torch 2.13 (pytorch#196680): 2 to the power of a negative int32 is 0 in the gradient of ldexp."""
+    inputs = (torch.tensor([1.1, 0.7], dtype=torch.float64), torch.tensor([1, 2], dtype=torch.int32))
+    sample = Sample(call=torch.ldexp, inputs=inputs, source="call = torch.ldexp")
+    operator = Operator(name="ldexp", framework="torch", samples=lambda _: [sample])
+    checked, _ = worker.checked(operator, WorkerSetup(catalogue="torch", level="deep"))
+    if torch.__version__.startswith("2.13."):
+        (fault,) = (one for one in checked.suspects if one.fault.column == "reverse")
+        assert fault.fault.at == "negative integers"
+        assert "-2" in fault.scripts[0]
+        ran = subprocess.run([sys.executable, "-c", fault.scripts[0]], capture_output=True, text=True, check=False)
+        assert ran.stdout.startswith("wrong: 0.0 by the framework"), ran

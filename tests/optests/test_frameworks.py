@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from conftest import framework
-from karat.findings import UsageError
 from karat.optests import frameworks
 
 
@@ -44,14 +43,6 @@ def test_a_backward_of_ones_own_is_numpys() -> None:
     assert frameworks.framework_of(nothing, backward=doubled) == "numpy"
 
 
-def test_what_a_functions_helpers_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    framework("torch")
-    (tmp_path / "my_ops.py").write_text("import torch\n\ndef relu(x):\n    return torch.relu(x)\n")
-    (tmp_path / "my_tests.py").write_text("import my_ops\n\ndef api(x):\n    return my_ops.relu(x)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert frameworks.framework_of(importlib.import_module("my_tests").api) == "torch"
-
-
 def test_what_a_function_is_made_by() -> None:
     torch: Any = framework("torch")
     jax = framework("jax")
@@ -83,15 +74,6 @@ def test_what_hints_at_nothing_is_numpys_whatever_others_import(tmp_path: Path) 
     api = _in_a_file(tmp_path, "import numpy as np")
     assert frameworks.framework_of(api) == "numpy"
     assert frameworks.framework_of(api, paddle_style=True) == "paddle"
-
-
-def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
-    framework("torch")
-    framework("jax")
-    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch")) == "torch"
-    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
-    with pytest.raises(UsageError, match=r"'api' is of: .* its file imports torch and jax"):
-        frameworks.framework_of(_in_a_file(tmp_path, "import torch, jax"))
 
 
 def test_without_paddle_the_originals_manner_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

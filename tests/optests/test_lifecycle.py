@@ -1,4 +1,4 @@
-"""Op tests under `python -m unittest`: judged at the end of a class, recorded where KARAT_EVIDENCE says."""
+"""Op tests under `python -m unittest`: recorded where KARAT_EVIDENCE says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def test_the_decorator_without_a_call_is_refused() -> None:
 
 
 FILE = """
-    import unittest
     import numpy as np
     import karat
 
@@ -71,26 +70,6 @@ FILE = """
 
     class TestEmpty(TestRight):
         def test_check_grad(self): pass
-
-    @karat.skip_check_grad_ci(reason="shown elsewhere")
-    class TestSkips(TestEmpty):
-        pass
-
-    class TestOther(karat.OpTest):
-        def test_api(self): self.assertTrue(np.square)
-
-    class TestPlain(unittest.TestCase):
-        def test_api(self): self.assertTrue(np.square)
-"""
-EXEMPTION = """
-    [[exemption]]
-    op = "square"
-    scope = "TestSkips"
-    kind = "special"
-    reason = "its gradient is that of multiply, whose test checks it"
-    owner = "@alice"
-    issue = "https://example.org/1"
-    expires = 2030-03-01
 """
 
 
@@ -104,53 +83,6 @@ def suite(tmp_path: Path) -> Suite:
 def unittested(suite: Suite, *words: str, **variables: str) -> Ran:
     names = [f"test_square.{word}" for word in words] or ["test_square"]
     return suite.python("-m", "unittest", *names, **variables)
-
-
-@pytest.mark.slow
-def test_a_class_with_evidence_passes(suite: Suite) -> None:
-    ran = unittested(suite, "TestRight", "TestPlain")
-    assert ran.code == 0, ran.out
-    assert "Ran 3 tests" in ran.out
-
-
-@pytest.mark.slow
-def test_a_class_without_evidence_fails_with_the_three_ways(suite: Suite) -> None:
-    ran = unittested(suite, "TestEmpty")
-    assert ran.code == 1
-    assert "ERROR: tearDownClass (test_square.TestEmpty)" in ran.out
-    assert "test_square.py::TestEmpty (op square): no gradient evidence in float64 for X" in ran.out
-    assert "1. TestEmpty tests an operator: check its gradients," in ran.out
-    assert "2. TestEmpty tests a Python API" in ran.out
-    assert "3. there is a special reason not to check" in ran.out
-
-
-def test_a_part_of_a_class_is_not_judged(suite: Suite) -> None:
-    assert unittested(suite, "TestEmpty.test_check_output").code == 0
-
-
-@pytest.mark.slow
-def test_a_skip_needs_its_exemption(suite: Suite) -> None:
-    assert unittested(suite, "TestSkips").code == 1
-    suite.write("exemptions.toml", EXEMPTION)
-    ran = unittested(suite, "TestSkips", KARAT_TODAY="2030-01-01")
-    assert ran.code == 0, ran.out
-    assert unittested(suite, "TestSkips", KARAT_TODAY="2030-03-02").code == 1
-    assert unittested(suite, "TestEmpty", KARAT_TODAY="2030-01-01").code == 1
-
-
-@pytest.mark.slow
-def test_an_entry_that_says_too_little_covers_nothing_and_is_named(suite: Suite) -> None:
-    suite.write("exemptions.toml", EXEMPTION.replace("reason = ", "reasons = "))
-    ran = unittested(suite, "TestSkips", KARAT_TODAY="2030-01-01")
-    assert ran.code == 1
-    assert "exemption-invalid" in ran.out
-    assert unittested(suite, "TestRight", KARAT_TODAY="2030-01-01").code == 0
-
-
-def test_an_op_test_that_names_no_op_is_none(suite: Suite) -> None:
-    ran = unittested(suite, "TestOther")
-    assert ran.code == 1
-    assert "expected setUp to say op_type and inputs" in ran.out
 
 
 @pytest.mark.slow
@@ -179,14 +111,6 @@ def test_a_process_that_a_test_starts_keeps_its_own_evidence(suite: Suite) -> No
     assert ran.code == 0, ran.out
     known = merge([suite.root / "unit"]).tests["test_square.py::TestRight"]
     assert any(e.counts for e in known.evidence)
-
-
-@pytest.mark.slow
-def test_a_process_that_a_test_starts_is_judged(suite: Suite) -> None:
-    source = (suite.root / "test_square.py").read_text()
-    suite.write("test_square.py", f"import pytest\n{source}")
-    outer = {"PYTEST_CURRENT_TEST": "test_outer.py::test_it (call)"}
-    assert unittested(suite, "TestEmpty", **outer).code == 1
 
 
 FAILING = """

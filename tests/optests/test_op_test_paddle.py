@@ -11,7 +11,7 @@ import pytest
 from conftest import framework
 from factories.op_test_runs import run_class
 from karat import OpTest
-from karat.optests.values import convert_float_to_uint16
+from karat.optests.subject import convert_float_to_uint16
 
 paddle = framework("paddle")
 

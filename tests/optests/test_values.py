@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from karat.findings import UsageError
-from karat.optests.values import (
+from karat.optests.subject import (
     convert_float_to_uint16,
     convert_uint16_to_float,
     copy_bits_from_float_to_uint16,

@@ -68,7 +68,7 @@ NOT_CHANGES: dict[str, Callable[[PolicyRange], object]] = {
     "an exemption is laid out otherwise": lambda t: t.write(
         "exemptions.toml", "# sorted\n" + EXEMPTION.replace(" = ", "=")
     ),
-    "a stricter policy": lambda t: t.write("karat.toml", POLICY + 'namespaces = ["mylib.ops"]\ndevices = ["cpu"]\n'),
+    "settings of another table": lambda t: t.write("karat.toml", POLICY + '[goldens]\npaths = ["g/**"]\n'),
     "another kind of file": lambda t: t.write("notes.md", NEW_SKIP),
 }
 
@@ -98,10 +98,10 @@ def test_the_same_name_and_reason_on_another_class_elsewhere_is_no_move(tree: Po
     assert one(tree).what == "added"
 
 
-def test_a_renamed_class_is_a_change_and_says_so(tree: PolicyRange) -> None:
+def test_under_another_name_a_class_is_approved_again(tree: PolicyRange) -> None:
     tree.edit(FILE, "TestArgmax", "TestArgmin")
     change = one(tree)
-    assert (change.what, change.note) == ("changed", "it stood on TestArgmax; under another name it is approved again")
+    assert (change.what, change.waiver.scope) == ("added", "TestArgmin")
 
 
 def test_a_renamed_file_with_a_new_skip_is_one_change(tree: PolicyRange) -> None:
@@ -127,95 +127,15 @@ def test_what_main_did_meanwhile_is_not_the_branchs(tree: PolicyRange) -> None:
     assert one(tree).waiver.scope == "TestHurried"
 
 
-OP_TEST = """
-def skip_check_grad_ci(reason=None):
-    return lambda cls: cls
-
-class OpTest:
-    tol = 0.01
-"""
-HELPERS = {
-    "tests/op_test.py": OP_TEST,
-    "tests/skips.py": "from op_test import skip_check_grad_ci\nquiet = skip_check_grad_ci(reason='x')\n"
-    "def wrap(c): return skip_check_grad_ci('y')(c)\n",
-    "tests/again.py": "from skips import quiet as q2, wrap\nfrom circle import *\ndef again(c): return wrap(c)\n",
-    "tests/circle.py": "from again import *\n",
-}
-
-
-@pytest.mark.parametrize(
-    ("take", "skip"),
-    [
-        ("from skips import quiet", "quiet"),
-        ("from skips import quiet as other", "other"),
-        ("import skips as s", "s.wrap"),
-        ("from skips import *", "wrap"),
-        ("wrap = None\nfrom skips import *", "wrap"),
-        ("from .skips import wrap", "wrap"),
-        ("from tests import skips", "skips.wrap"),
-        ("import tests.skips", "tests.skips.wrap"),
-        ("from again import q2", "q2"),
-        ("from again import again", "again"),
-        ("from circle import again", "again"),
-    ],
-)
-def test_a_skip_of_another_file_is_seen_where_it_is_used(tmp_path: Path, take: str, skip: str) -> None:
-    tree = PolicyRange(tmp_path / "r", **HELPERS)
-    tree.write("tests/test_new.py", f"{take}\n@{skip}\nclass TestNew: pass\n")
-    change = one(tree)
-    assert (change.waiver.scope, change.waiver.shown) == ("TestNew", f"through {skip}")
-
-
-def test_importing_from_files_with_skips_is_no_skip(tmp_path: Path) -> None:
-    tree = PolicyRange(tmp_path / "r", **HELPERS)
-    text = "from op_test import OpTest\nfrom circle import *\nclass TestNew(OpTest):\n    x = nothing()\n"
-    tree.write("tests/test_new.py", text)
-    assert look(tree) == ([], [])
-
-
-USES = {
-    "a constant": ("from tols import TOL", "TOL", "TOL = {0}"),
-    "of a module": ("import tols", "tols.TOL", "TOL = {0}"),
-    "by star": ("from tols import *", "TOL * 2", "TOL = {0}"),
-    "a function": ("from tols import pick", "pick(3)", "def pick(x): return {0}"),
-    "behind a constant of its name": ("TOL = 1e-9\nfrom tols import TOL", "TOL", "TOL = {0}"),
-    "behind another, by star": ("TOL = 1e-9\nfrom tols import *", "TOL", "TOL = {0}"),
-    "through another file": ("from mid import WIDE", "WIDE", "TOL = {0}"),
-    "an attribute of the base class": ("from tols import Base", "self.tol", "class Base: tol = {0}"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", USES)
-def test_a_tolerance_of_another_file_that_grows(tmp_path: Path, how: str) -> None:
-    take, expression, definition = USES[how]
-    test = f"""
-{take}
-class TestX(Base):
-    def test_check_grad(self):
-        self.check_grad(["X"], "Out", max_relative_error={expression})
-"""
-    mid = "from tols import TOL\nWIDE = TOL * 2\n"
-    files = {"tests/test_x.py": test, "lib/mid.py": mid, "lib/tols.py": definition.format("0.01")}
-    tree = PolicyRange(
-        tmp_path / "r", **files, **{"tests/test_broken.py": "tols mid TOL WIDE pick Base tol check_grad print 'two'"}
-    )
-    tree.write("lib/tols.py", definition.format("0.01") + "\nOTHER = 1\n")
-    assert look(tree) == ([], [])
-    tree.write("lib/tols.py", definition.format("0.5"))
-    change = one(tree)
-    assert (change.what, change.waiver.path) == ("changed", "tests/test_x.py")
-    if how != "a function":
-        tree.write("lib/tols.py", definition.format("0.001"))
-        assert look(tree) == ([], [])
-
-
-def test_a_new_file_that_stands_in_front_of_another(tmp_path: Path) -> None:
+def test_other_files_are_not_looked_at(tmp_path: Path) -> None:
+    """What a name gets from elsewhere is the gate's business, which wants an entry for what ran."""
     test = "from tols import TOL\nself.check_grad(['X'], 'Out', max_relative_error=TOL)\n"
-    files = {"lib/tols.py": "TOL = 0.01\n", "tests/test_x.py": test}
-    tree = PolicyRange(tmp_path / "r", **files)
-    tree.write("tests/tols.py", "TOL = 0.5\n")
-    assert one(tree).waiver.path == "tests/test_x.py"
+    tree = PolicyRange(tmp_path / "r", **{"lib/tols.py": "TOL = 0.01\n", "tests/test_x.py": test})
+    tree.write("lib/tols.py", "TOL = 0.5\n")
+    assert look(tree) == ([], [])
+    tree.write("tests/test_x.py", f"TOL = 1e-9\n{test}")  # which of the two it is, only running it tells
+    change = one(tree)
+    assert (change.waiver.rule, change.waiver.amounts) == ("tolerance", ())
 
 
 EXEMPTIONS = {
@@ -223,7 +143,7 @@ EXEMPTIONS = {
     "a later end": (EXEMPTION.replace("2027-03-31", "2027-04-30"), "changed"),
     "another reason": (EXEMPTION.replace("indices that", "positions that"), "changed"),
     "another kind": (EXEMPTION.replace('"special"', '"no-grad-op"'), "changed"),
-    "a wider scope": (EXEMPTION.replace("kind", 'scope = "Test*"\nkind', 1), "changed"),
+    "a wider scope": (EXEMPTION.replace("kind", 'scope = "Test*"\nkind', 1), "added"),
 }
 
 
@@ -265,11 +185,12 @@ SETTINGS = {
     "signers": POLICY + 'signers = "mine"\n',
     "forge": POLICY + 'forge = "gitlab"\n',
     "evidence": POLICY + 'evidence = "journals of better days"\n',
+    "complete": POLICY + "complete = true\n",  # stricter, which nobody here tells apart
 }
 
 
 @pytest.mark.parametrize("key", SETTINGS)
-def test_a_laxer_policy_is_a_change(tree: PolicyRange, key: str) -> None:
+def test_another_policy_is_a_change(tree: PolicyRange, key: str) -> None:
     tree.write("karat.toml", SETTINGS[key])
     change = one(tree)
     assert (change.waiver.rule, change.waiver.about) == ("policy", f"[policy] {key}")
@@ -279,8 +200,3 @@ def test_a_suite_that_need_not_be_complete_any_more_is_a_change(tmp_path: Path) 
     tree = PolicyRange(tmp_path / "r", POLICY + "complete = true\n")
     tree.write("karat.toml", POLICY)
     assert one(tree).waiver.about == "[policy] complete"
-
-
-def test_a_complete_suite_is_stricter(tree: PolicyRange) -> None:
-    tree.write("karat.toml", POLICY + "complete = true\n")
-    assert look(tree) == ([], [])

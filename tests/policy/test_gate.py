@@ -9,8 +9,8 @@ from factories.gates import TODAY, WEAK, entry, gated, the, told
 from karat.findings import ExitCode, Severity
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import merge
-from karat.policy.gate.baseline import OpBaseline
 from karat.policy.gate.decision import Policy, gate
+from karat.policy.gate.lists import OpBaseline
 from karat.policy.journal import Record, Reported
 
 INCONCLUSIVE = {"verdict": GradVerdict.INCONCLUSIVE, "reason": "the oracle is too coarse"}

@@ -16,9 +16,8 @@ from karat.findings import UsageError
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import Merged, merge
 from karat.policy.exemptions import ByOp, Exemption
-from karat.policy.gate import baseline
-from karat.policy.gate.baseline import OpBaseline, is_among, judge_ops
 from karat.policy.gate.decision import Policy
+from karat.policy.gate.lists import BASELINE, OpBaseline, is_among, judge_ops, rewrite
 from karat.policy.gate.project import rewritten
 
 OPS: dict[str, tuple[str, ...]] = {"mylib.ops.relu": (), "mylib.ops.tanh": ()}
@@ -116,27 +115,27 @@ def test_names_are_compared_by_their_end() -> None:
 
 def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
     path = tmp_path / "policy-baseline.json"
-    baseline.write(path, ["b", "a", "b"], ())
+    rewrite(path, ["b", "a", "b"], ())
     assert path.read_text() == ('{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n')
 
 
 @given(st.sets(st.text(min_size=1).filter(lambda name: name != "schema")))
 def test_what_is_written_is_read_back(ops: set[str]) -> None:
-    data = json.dumps({**dict.fromkeys(ops), "schema": baseline.FILE.schema}).encode()
-    assert baseline.parse(data, "x") == tuple(sorted(ops))
+    data = json.dumps({**dict.fromkeys(ops), "schema": BASELINE.schema}).encode()
+    assert BASELINE.parse(data, "x") == tuple(sorted(ops))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"schema": 1}', b"[" * 100_000])
 def test_what_is_no_baseline_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError, match=r"expected b\.json to be an object of operators"):
-        baseline.parse(data, "b.json")
+        BASELINE.parse(data, "b.json")
 
 
 def test_an_operator_that_is_typed_meanwhile_stays(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     path = repository.root / "policy-baseline.json"
-    baseline.write(path, ["a", "b", "typed"], ())
+    rewrite(path, ["a", "b", "typed"], ())
     typed = path.read_bytes()
-    baseline.write(path, (), ["typed"])
+    rewrite(path, (), ["typed"])
     save_last_moment(monkeypatch, path, typed)
-    baseline.write(path, ["c"], ["a"])
-    assert baseline.read(path) == ("b", "c", "typed")
+    rewrite(path, ["c"], ["a"])
+    assert BASELINE.read(path) == ("b", "c", "typed")

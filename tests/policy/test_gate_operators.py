@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from karat.policy.gate.operators import Walked, walk
+from karat.policy.gate.project import Walked, walk
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_the_order_is_pythons_own(shape: list[list[int]]) -> None:
             made = type(f"C{number}", tuple(real[c] for c in chosen), {})
         real.append(made)
         lines.append(f"class C{number}({', '.join(f'C{c}' for c in chosen)}): pass")
-    facts = facts_of("\n".join(lines).encode(), "m.py")
+    facts = facts_of("\n".join(lines).encode())
     names = Names(Modules([("m.py", "/m.py")]), lambda _: facts)
     lineage = Lineage(names)
     for number, cls in enumerate(real):
@@ -42,14 +42,14 @@ def test_the_order_is_pythons_own(shape: list[list[int]]) -> None:
 def test_an_order_that_python_refuses_still_has_every_ancestor() -> None:
     x, y = Outside("x"), Outside("y")
     assert _merge([[x, y], [y, x]]) is None
-    facts = facts_of(b"class A: pass\nclass B(A): pass\nclass C(A, B): pass\n", "m.py")
+    facts = facts_of(b"class A: pass\nclass B(A): pass\nclass C(A, B): pass\n")
     names = Names(Modules([("m.py", "/m.py")]), lambda _: facts)
     order = Lineage(names).order(names.instance("m.py", 2))
     assert {a.facts.name for a in order if isinstance(a, Class)} == {"A", "B", "C"}
 
 
 def test_a_circle_of_bases_ends() -> None:
-    facts = facts_of(b"class A(B): pass\nclass B(A): pass\nclass B(B): pass\n", "m.py")
+    facts = facts_of(b"class A(B): pass\nclass B(A): pass\nclass B(B): pass\n")
     names = Names(Modules([("m.py", "/m.py")]), lambda _: facts)
     lineage = Lineage(names)
     for number in range(3):
@@ -250,9 +250,9 @@ def test_files_that_were_not_parsed_would_not_have_mattered(seed: int, distant: 
         # It imports the root's file, and spells no name that means an op test there.
         (folder / f"near{number}.py").write_text("from . import op_test\n\nclass T(op_test.Other): pass\n")
     quick = scan([str(folder)], ScanOptions(jobs=1))
-    # Every file with a class or an import holds an `s` or an `m`: as a base's name it makes all of them matter.
-    slow = scan([str(folder)], ScanOptions(jobs=1, base_classes=("s", "m", "e")))
-    assert quick.parsed < slow.parsed
+    # Every file has a class or an import: these words as names of bases make all of them matter.
+    slow = scan([str(folder)], ScanOptions(jobs=1, base_classes=("class", "import")))
+    assert quick.files.parsed < slow.files.parsed
     assert (quick.op_tests, quick.findings) == (slow.op_tests, slow.findings)
 
 

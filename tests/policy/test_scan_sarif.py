@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
-from karat.findings import Finding, Severity, fail
-from karat.policy.scan.report import ScanReport, sarif_log
-from karat.policy.scan.scanner import scan
+from karat.findings import Finding, Severity, exit_code, fail
+from karat.policy.scan.scanner import ScanReport, sarif_log, scan
 from karat.report import sarif
 
 TEXT = """from op_test import OpTest, skip_check_grad_ci
@@ -38,7 +38,7 @@ class C(OpTest):
 
 
 def log(report: ScanReport) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(sarif_log(report, "1.2.3"))
+    made: dict[str, Any] = json.loads(sarif_log(report, "1.2.3", exit_code(report.findings)))
     return made
 
 
@@ -130,9 +130,7 @@ def test_more_findings_than_github_takes_are_cut_gravest_first() -> None:
     crowd = tuple(
         Finding(kind="check-empty", severity=Severity.INFO, message=f"finding {n}", path="x.py") for n in range(26_000)
     )
-    many = ScanReport(
-        **{**{f: getattr(report, f) for f in report.__struct_fields__}, "findings": report.findings + crowd}
-    )
+    many = replace(report, findings=report.findings + crowd)
     (run,) = log(many)["runs"]
     assert len(run["results"]) == 25_000
     assert run["results"][0]["level"] == "error"

@@ -32,22 +32,3 @@ def test_what_comes_after_an_elif(tmp_path: Path, ends: str, other: str) -> None
     (row,) = scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests
     expected = {"pass pass": "checked", "return return": "unchecked"}
     assert row.state == expected.get(f"{ends} {other}", "conditional")
-
-
-@pytest.mark.parametrize(
-    ("line", "state"),
-    [
-        ("T = unittest.skip('why')(T)", "not-run"),
-        ("T = skip_check_grad_ci(reason='why')(T)", "skipped"),
-        ("U = unittest.skip('why')(T)", "unchecked"),
-        ("T = wrap('why')(T)", "unchecked"),
-        ("if a:\n    T = unittest.skip('why')(T)", "unchecked"),
-    ],
-)
-def test_a_decorator_that_is_called_by_hand(tmp_path: Path, line: str, state: str) -> None:
-    (tmp_path / "test_x.py").write_text(
-        "from op_test import OpTest, skip_check_grad_ci\nclass T(OpTest):\n"
-        f"    def test_check_output(self): self.check_output()\n{line}\n"
-    )
-    (row,) = scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests
-    assert row.state == state

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from karat.goldens.shapes import Reading, Table
 from karat.goldens.table_csv import read_table
 from karat.refreshes.apply import Shard, assemble, missing_shards
-from karat.refreshes.settings import TableSettings
+from karat.settings import TableSettings
 
 SETTINGS = TableSettings(
     key=("name",), columns=("name", "accuracy", "graph_breaks"), fill={"graph_breaks": "0"}, integers=("graph_breaks",)

@@ -13,9 +13,9 @@ from factories.listed import Listed
 from factories.repositories import Repository
 from karat.config import load
 from karat.findings import ExitCode, Severity, exit_code
+from karat.refreshes.jobs import RefreshOptions
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State
-from karat.refreshes.settings import RefreshOptions
 from karat.sources.source import Artifact, CiJob as Job, Fetched, Progress
 
 TABLE = "benchmarks/dynamo/ci_expected_accuracy/inductor_timm_training.csv"

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from karat.findings import Finding
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, case_pattern
 from karat.refreshes.identity import Lookup, Targets, clashes, fill, in_common, is_wanted, read_identity, renamed
-from karat.refreshes.settings import RefreshSettings
+from karat.settings import RefreshSettings
 
 NAMES = st.text(st.characters(blacklist_characters="/{}*", blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12)
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from factories.listed import artifact, job
 from karat.refreshes.jobs import group_jobs
-from karat.refreshes.settings import RefreshSettings
+from karat.settings import RefreshSettings
 from karat.sources.source import CiJob as Job, Run
 
 SETTINGS = RefreshSettings(jobs=("{model}/{case} - {lane}",), platforms={"*h100*": "dgx_h100", "*gb200*": "dgx_gb200"})

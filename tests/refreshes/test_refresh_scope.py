@@ -13,10 +13,9 @@ from factories.listed import Listed, artifact, job
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.worlds import GB200, H100, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import ExitCode, Severity, UsageError, exit_code
-from karat.goldens.paths import PathFilter
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import RefreshReport, State, lines, next_command
-from karat.refreshes.worktree import list_goldens
+from karat.refreshes.worktree import read_golden
 from karat.sources.open import SourceOptions, check_options
 from karat.sources.source import CiJob as Job, Run
 from karat.system.command import Command
@@ -86,14 +85,6 @@ def test_an_attempt_that_never_was_is_a_mistake(world: World) -> None:
             jobs, [], options(attempt=3, command=Command("karat", "refresh", "--run-id", "7", "--attempt", "3"))
         )
     assert caught.value.next_command == "karat refresh --run-id 7 --attempt 2"
-
-
-def test_an_artifact_of_one_of_several_jobs_serves_them_all(world: World) -> None:
-    jobs = [job("gpt/a - dev", id="1"), job("gpt/a - dev", id="2")]
-    result = world.refresh(jobs, [(logs("a"), {member(): NEW})])
-    assert world.read("a") == NEW
-    assert kinds(result) == []
-    assert "ambiguous-job" in kinds(result, Severity.WARN)
 
 
 def test_a_warning_about_a_file_does_not_hide_that_its_job_left_no_golden(world: World) -> None:
@@ -180,9 +171,8 @@ def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_i
 
 
 def test_what_to_run_next_is_the_command_that_was_typed(world: World) -> None:
-    jobs = [job("gpt/a - dev", "failure", id="1"), job("gpt/a - dev", "success", id="2")]
     typed = Command(*["karat", "refresh", "--source", "github", "--run-id", "7", "--scope", "only-failing"])
-    result = world.refresh(jobs, [(logs("a"), {member(): NEW})], options("only-failing", command=typed))
+    result = world.refresh([], [(logs("a"), {member(): NEW})], options("only-failing", command=typed))
     assert [f.next for f in result.findings] == ["karat refresh --source github --run-id 7 --scope all"]
 
 
@@ -222,8 +212,7 @@ def test_a_link_is_never_read_as_what_stands(world: World, tmp_path: Path) -> No
     link = world.repository.root / golden_path("a")
     link.unlink()
     link.symlink_to(tmp_path / "secret")
-    standing = list_goldens(world.repository.root, PathFilter(options().globs))
-    assert standing.current(golden_path("a")) is None
+    assert read_golden(world.repository.root, golden_path("a")) is None
 
 
 def test_a_dry_run_speaks_of_what_it_would_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from karat.findings import UsageError
         ('target = "/etc/{case}"', "target to be a path in the repository"),
         ('target = ".git/{case}"', "target to be a path in the repository"),
         ('artifact_url = "bucket/{case}"', "artifact_url to begin with https://"),
-        ('manifest = "a/b.json"', "manifest to be a file's name"),
         ("[refresh.tables]\npadding = -1", "padding to be 0 or more"),
         ('[refresh.tables]\ncolums = ["a"]', "colums"),
     ],

@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import strategies as st
 
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
@@ -16,7 +16,7 @@ from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import NAME, LockEntry, read_lock, write_lock
 from karat.goldens.shapes import Series
-from karat.refreshes.worktree import apply_reset, plan_reset, render, same_layout
+from karat.refreshes.worktree import apply_reset, plan_reset, render
 from karat.system.git import only_writer
 
 NUMBERS = st.one_of(
@@ -39,33 +39,6 @@ def document(numbers: list[str]) -> str:
 
 def table(numbers: list[str]) -> str:
     return "name,count\n" + "".join(f"m{i},{text}\n" for i, text in enumerate(numbers))
-
-
-FORMS = st.sampled_from([series, document, table])
-ORDINARY = st.one_of(st.integers(0, 10**9).map(str), st.floats(-1e3, 1e3).map(lambda value: repr(round(value, 5))))
-LISTS = st.one_of(st.lists(NUMBERS, min_size=STEPS, max_size=STEPS), st.lists(ORDINARY, min_size=STEPS, max_size=STEPS))
-
-
-@pytest.mark.slow
-@settings(max_examples=400)
-@given(FORMS, LISTS, LISTS)
-def test_the_same_layout_means_the_same_bytes(form, one: list[str], other: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    # Of a curve of whole and other numbers the long way makes floats; the short way leaves it alone.
-    assume(form is not series or len({text.isdigit() for text in one}) == 1)
-    old, new = form(one).encode(), form(other).encode()
-    golden = formats.read(new).golden
-    if golden is None or formats.read(old).golden is None or not same_layout(old, new):
-        return
-    assert formats.write(golden, like=old) == new
-
-
-def test_numbers_alone_may_differ() -> None:
-    assert same_layout(b'{"a": 1.5}', b'{"a": 2.5}')
-    for other in (b'{"b": 1.25}', b'{"a":1.25}', b'{"a": 1.25}\n', b'{"a": "1.25"}', b'{"a": [1.25]}'):
-        assert not same_layout(b'{"a": 1.5}', other)
-    # Another way to write the same, and a way that karat does not write.
-    assert not same_layout(b'{"a": 1.5}', b'{"a": 1.50}')
-    assert not same_layout(b'{"a": 1.5}', b'{"a": 1.250}')
 
 
 def test_equal_values_keep_their_old_characters_also_among_changed_ones() -> None:

@@ -9,38 +9,17 @@ from hypothesis import given, strategies as st
 
 from karat.bundles.manifest import Identity
 from karat.findings import UsageError
-from karat.replays.options import (
-    PLACEHOLDERS,
-    CaseFilter,
-    CommandSpec,
-    FunctionSpec,
-    is_chosen,
-    nothing_chosen,
-    parse_command,
-    parse_function,
-)
+from karat.replays.options import CommandSpec, FunctionSpec, is_chosen, nothing_chosen, parse_command, parse_function
 
 
 def test_a_function_is_a_module_and_a_name() -> None:
     assert parse_function("pkg.runner:Model.run") == FunctionSpec(module="pkg.runner", name="Model.run")
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("runner.run", "did you mean runner:run?"),
-        ("./runner.py:run", "did you mean runner:run?"),
-        ("sub/runner.py", "did you mean sub.runner:function?"),
-        ("runner", "found 'runner'"),
-        ("runner:", "found 'runner:'"),
-        (":run", "found ':run'"),
-        ("a b:c", "found 'a b:c'"),
-    ],
-)
-def test_what_is_no_function_is_told_with_what_was_meant(word: str, meant: str) -> None:
-    with pytest.raises(UsageError) as caught:
+@pytest.mark.parametrize("word", ["runner.run", "./runner.py:run", "runner", "runner:", ":run", "a b:c"])
+def test_what_is_no_function_is_told(word: str) -> None:
+    with pytest.raises(UsageError, match="expected --run module:function, found '"):
         parse_function(word)
-    assert meant in str(caught.value)
 
 
 def test_a_command_is_split_as_a_shell_would_and_never_run_by_one(tmp_path: Path) -> None:
@@ -55,7 +34,6 @@ def test_a_command_is_split_as_a_shell_would_and_never_run_by_one(tmp_path: Path
         ("", "found none"),
         ("cat 'unfinished", "No closing quotation"),
         ("cat {inputs}", "without a place for outputs"),
-        ("cat {input} {outputs}", "did you mean 'inputs'?"),
         ("./nowhere {outputs}", "there is no such file"),
         ("no-such-command-anywhere {outputs}", "there is no such file"),
     ],
@@ -78,7 +56,9 @@ def test_braces_that_are_no_placeholder_stay() -> None:
     assert command.filled({"outputs": "o"}) == ["run", '{"a": 1}', "{}", "o", "{x9}"]
 
 
-@given(st.dictionaries(st.sampled_from(list(PLACEHOLDERS)), st.text(), min_size=1))
+@given(
+    st.dictionaries(st.sampled_from(["program", "inputs", "outputs", "expected", "manifest"]), st.text(), min_size=1)
+)
 def test_what_is_put_in_is_not_looked_at_again(places: dict[str, str]) -> None:
     words = tuple(f"{{{name}}}" for name in places)
     assert CommandSpec(words=words).filled(places) == list(places.values())
@@ -104,33 +84,19 @@ PATH = "models/xnnpack/tests_test_m.py_test_a_static-0-0123456789abcdef"
     ],
 )
 def test_a_case_goes_by_its_path_and_by_its_test(glob: str) -> None:
-    assert is_chosen(PATH, WHO, CaseFilter(only=(glob,)))
+    assert is_chosen(PATH, WHO, (glob,))
 
 
 @pytest.mark.parametrize("glob", ["mod", "models/portable", "test_a", "*test_b*", "tests/test_m.py"])
 def test_a_part_of_a_name_is_no_name(glob: str) -> None:
-    assert not is_chosen(PATH, WHO, CaseFilter(only=(glob,)))
+    assert not is_chosen(PATH, WHO, (glob,))
 
 
-def test_suite_and_flow_and_glob_hold_together() -> None:
-    assert is_chosen(PATH, WHO, CaseFilter(suites=("models",), flows=("xnn*", "portable")))
-    assert not is_chosen(PATH, WHO, CaseFilter(suites=("operators",), flows=("xnnpack",)))
-    assert not is_chosen(PATH, WHO, CaseFilter(only=("models",), flows=("portable",)))
-
-
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [
-        (CaseFilter(flows=("xnpack",)), "did you mean 'xnnpack'?"),
-        (CaseFilter(suites=("model",)), "did you mean 'models'?"),
-        (CaseFilter(only=("tests/test_m.py::test_a[static-1]",)), "did you mean"),
-    ],
-)
-def test_choosing_nothing_says_what_was_meant(choice: CaseFilter, said: str) -> None:
-    finding = nothing_chosen("b.zip", choice, [(PATH, WHO)])
+def test_choosing_nothing_says_what_was_meant() -> None:
+    finding = nothing_chosen("b.zip", ("tests/test_m.py::test_a[static-1]",), {PATH: WHO})
     assert finding.kind == "nothing-compared"
-    assert said in finding.message
+    assert "did you mean" in finding.message
 
 
 def test_a_bundle_without_cases_is_said_to_be_one() -> None:
-    assert "expected cases in b.zip" in nothing_chosen("b.zip", CaseFilter(), []).message
+    assert "expected cases in b.zip" in nothing_chosen("b.zip", (), {}).message

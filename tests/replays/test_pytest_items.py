@@ -3,11 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from factories.captured import capture, identity
-from factories.pytest_runs import Suite
+from factories.pytest_runs import Ran, Suite
 from factories.runners import command_line, doubling, flip, write_module
+from karat.replays.options import CommandSpec, ReplayOptions, parse_command, parse_function
 
 
 @pytest.fixture
@@ -19,12 +21,16 @@ def suite(tmp_path: Path) -> Suite:
     return made
 
 
-REPLAY = ("--karat-replay", "bundle", "--karat-run")
+def replayed(suite: Suite, how: str | CommandSpec, *words: str, bundle: str = "bundle") -> Ran:
+    """As `karat replay --pytest` starts it."""
+    options = ReplayOptions(runner=parse_function(how) if isinstance(how, str) else how)
+    told = msgspec.json.encode((bundle, options)).decode()
+    return suite.run("-p", "karat.replays.pytest_items", "--karat-replay", told, *words)
 
 
 @pytest.mark.slow
 def test_a_session_has_an_item_per_case_and_no_other(suite: Suite) -> None:
-    ran = suite.run(*REPLAY, "runner:run", "-v")
+    ran = replayed(suite, "runner:run", "-v")
     assert ran.code == 0
     assert ran.count("passed") == 3
     assert "collected 3 items" in ran.out
@@ -34,7 +40,7 @@ def test_a_session_has_an_item_per_case_and_no_other(suite: Suite) -> None:
 
 @pytest.mark.slow
 def test_a_crash_costs_its_own_item(suite: Suite) -> None:
-    ran = suite.run(*REPLAY, "runner:crash_on_one")
+    ran = replayed(suite, "runner:crash_on_one")
     assert ran.code == 1
     assert (ran.count("failed"), ran.count("passed")) == (1, 2)
     assert "replay-failed: expected runner:crash_on_one to return" in ran.out
@@ -45,14 +51,14 @@ def test_a_crash_costs_its_own_item(suite: Suite) -> None:
 @pytest.mark.slow
 def test_what_a_program_says_commands_no_log(suite: Suite) -> None:
     suite.write("loud.py", "def run(program, inputs):\n    raise ValueError('a\\r::error::b \\x1b[2J ##vso[x]')\n")
-    ran = suite.run(*REPLAY, "loud:run", "--junit-xml", "out.xml")
+    ran = replayed(suite, "loud:run", "--junit-xml", "out.xml")
     assert "ValueError: a" in ran.out
     assert not any(sign in ran.out for sign in ("\r::", "\x1b[2J", "##vso["))
 
 
 @pytest.mark.slow
 def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
-    ran = suite.run(*REPLAY, "runner:off", "-n", "2", "--junit-xml", "out.xml")
+    ran = replayed(suite, "runner:off", "-n", "2", "--junit-xml", "out.xml")
     assert ran.code == 1
     assert ran.count("failed") == 3
     root = ET.parse(suite.root / "out.xml").getroot()  # noqa: S314 - our own
@@ -63,8 +69,8 @@ def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
 
 @pytest.mark.slow
 def test_selections_of_pytest_hold(suite: Suite) -> None:
-    assert suite.run(*REPLAY, "runner:run", "-k", "portable").count("passed") == 1
-    listed = suite.run(*REPLAY, "runner:nowhere", "--collect-only", "-q")
+    assert replayed(suite, "runner:run", "-k", "portable").count("passed") == 1
+    listed = replayed(suite, "runner:nowhere", "--collect-only", "-q")
     assert "3 tests collected" in listed.out
 
 
@@ -72,39 +78,31 @@ def test_selections_of_pytest_hold(suite: Suite) -> None:
 def test_a_command_and_a_damaged_case(suite: Suite) -> None:
     flip(min((suite.root / "bundle").rglob("expected.safetensors")), -1)
     line = command_line(suite.root)
-    ran = suite.run("--karat-replay", "bundle", "--karat-command", line)
+    ran = replayed(suite, parse_command(line, suite.root))
     assert (ran.count("failed"), ran.count("passed")) == (1, 2)
     assert "bundle-damaged" in ran.out
     assert "the case was not run" in ran.out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "found neither"),
-        (("--karat-run", "runner:rum"), "did you mean 'run'?"),
-        (("--karat-run", "runner"), "expected --run module:function"),
-    ],
-)
-def test_a_mistake_is_told_in_a_line(words: tuple[str, ...], said: str, suite: Suite) -> None:
-    ran = suite.run("--karat-replay", "bundle", *words)
+def test_a_mistake_is_told_in_a_line(suite: Suite) -> None:
+    ran = replayed(suite, "runner:rum")
     assert ran.code == 4
-    assert said in ran.out
+    assert "has no attribute 'rum'" in ran.out
     assert "Traceback" not in ran.out
 
 
 @pytest.mark.slow
 def test_an_empty_bundle_is_no_success(suite: Suite) -> None:
     (suite.root / "empty").mkdir()
-    assert suite.run("--karat-replay", "empty", "--karat-run", "runner:run").code == 5
+    assert replayed(suite, "runner:run", bundle="empty").code == 5
 
 
 @pytest.mark.slow
 def test_how_close_a_passing_case_was_is_kept(suite: Suite) -> None:
     suite.write("plain.py", "def run(program, inputs):\n    return {'doubled': 2 * inputs[0]}\n")
     capture(suite.root / "one", identity("test_one"), inputs=(1,), expected={"doubled": 2})
-    ran = suite.run("--karat-replay", "one", "--karat-run", "plain:run", "-rA")
+    ran = replayed(suite, "plain:run", "-rA", bundle="one")
     assert ran.code == 0
     assert "karat replay" in ran.out
     assert "expected/doubled int64 scalar: outside 0" in ran.out

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import zipfile
@@ -10,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import framework, missing
+from conftest import missing
 from factories.captured import capture, identity
 from factories.runners import doubling, flip, write_module
 from karat.bundles.manifest import Comparator
 from karat.findings import ExitCode, UsageError
-from karat.replays.options import CaseFilter, CaseOptions, FunctionSpec, ReplayOptions
-from karat.replays.outcome import ReplayOutcome, ReplayReport
+from karat.replays.judge import ReplayOutcome, ReplayReport
+from karat.replays.options import CaseOptions, FunctionSpec, ReplayOptions
 from karat.replays.replay import replay
 
 
@@ -33,19 +32,17 @@ def run(
     bundle: str | Path = "bundle",
     *,
     case: CaseOptions | None = None,
-    wanted: CaseFilter | None = None,
+    only: tuple[str, ...] = (),
     timeout: float | None = 30.0,
     jobs: int = 1,
-    isolated: bool = False,
     keep: Path | None = None,
 ) -> ReplayReport:
     options = ReplayOptions(
         runner=FunctionSpec(module="runner", name=name),
         case=case or CaseOptions(),
-        wanted=wanted or CaseFilter(),
+        only=only,
         timeout=timeout,
         jobs=jobs,
-        isolated=isolated,
         keep=keep,
     )
     return replay(bundle, options)
@@ -63,9 +60,8 @@ def kinds(report: ReplayReport) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("isolated", [False, True])
-def test_what_gives_the_same_matches(isolated: bool) -> None:  # noqa: FBT001
-    report = run("run", isolated=isolated, jobs=2)
+def test_what_gives_the_same_matches() -> None:
+    report = run("run", jobs=2)
     assert outcomes(report) == ["match"] * 3
     assert report.exit_code is ExitCode.OK
     assert all(len(case.comparisons) == 1 for case in report.cases)
@@ -135,16 +131,9 @@ def test_an_output_that_is_missing_is_a_mismatch_also_if_it_is_the_only_one() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, kind: str) -> None:
-    framework(kind)
-    os.environ.setdefault("HOME", "/")
-    report = run("leave_traces", case=CaseOptions(framework=kind))  # type: ignore[arg-type]
-    assert outcomes(report) == ["match"] * 3
-    seen = (here / "seen").read_text().splitlines()
-    assert len(seen) == 3
-    assert len(set(seen)) == 1
-    assert seen[0].startswith("[True, True, True, True,")
+@pytest.mark.usefixtures("here")
+def test_a_call_that_goes_elsewhere_does_not_hide_the_bundle() -> None:
+    assert outcomes(run("go_elsewhere")) == ["match"] * 3
 
 
 @pytest.mark.slow
@@ -192,14 +181,6 @@ def test_damage_of_one_costs_no_other(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_verifying_a_changed_input_is_just_another_input(here: Path) -> None:
-    shutil.rmtree(here / "bundle")
-    doubling(here / "bundle", 1)
-    flip(next((here / "bundle").rglob("inputs.safetensors")), -2)
-    assert outcomes(run("run", case=CaseOptions(verify=False))) == ["mismatch"]
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_wider_tolerance_is_never_silent() -> None:
     report = run("off", case=CaseOptions(atol=1.0))
@@ -210,10 +191,9 @@ def test_a_wider_tolerance_is_never_silent() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("here")
-def test_a_narrower_tolerance_finds_more_and_is_said() -> None:
+def test_a_narrower_tolerance_finds_more() -> None:
     report = run("slightly_off", case=CaseOptions(rtol=1e-6))
     assert outcomes(report) == ["mismatch"] * 3
-    assert "tolerance-tightened" in {f.kind for f in report.all_findings()}
 
 
 @pytest.mark.slow
@@ -235,9 +215,9 @@ def test_without_a_recorded_tolerance_the_dtypes_own_is_used_and_said(here: Path
 @pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_only_what_was_chosen_runs() -> None:
-    report = run("run", wanted=CaseFilter(flows=("portable",)))
+    report = run("run", only=("models/portable",))
     assert [case.identity.flow for case in report.cases] == ["portable"]
-    nothing = run("run", wanted=CaseFilter(flows=("portabel",)))
+    nothing = run("run", only=("models/portabel",))
     assert nothing.exit_code is ExitCode.CANNOT_VERIFY
     assert kinds(nothing) == {"nothing-compared"}
 
@@ -245,7 +225,7 @@ def test_only_what_was_chosen_runs() -> None:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("rum", "did you mean 'run'?"), ("not_a_function", "it cannot be called"), ("Model.rum", "did you mean 'run'?")],
+    [("rum", "no attribute 'rum'"), ("not_a_function", "it cannot be called"), ("Model.rum", "no attribute 'rum'")],
 )
 def test_a_wrong_function_is_told_before_anything_runs(name: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -256,7 +236,7 @@ def test_a_wrong_function_is_told_before_anything_runs(name: str, said: str) -> 
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        ("runer", "did you mean 'runner'?"),
+        ("runer", "No module named 'runer'"),
         ("broken", "but: ZeroDivisionError: division by zero (broken.py:1)"),
         ("needy", "No module named 'not_installed_anywhere'"),
         ("deadly", "SIGKILL (signal 9)"),
@@ -317,7 +297,7 @@ def test_what_a_case_was_given_and_left_is_kept_where_asked(here: Path) -> None:
     assert work.is_relative_to(here / "kept")
     assert (work / "program" / "model.pte").read_bytes() == b"2"
     assert b"garbage" in (work / "log.txt").read_bytes()
-    assert (work / "outputs" / "tensors.txt").read_text(encoding="utf-8").startswith("karat-raw 1")
+    assert (work / "outputs" / "tensors.txt").read_text(encoding="utf-8").startswith("karat-raw 2")
     with pytest.raises(UsageError, match="new or empty folder"):
         run("run", keep=here / "kept")
 

@@ -13,8 +13,8 @@ from factories.captured import capture, identity
 from factories.runners import write_module
 from karat.bundles.manifest import FileRecord, Manifest, encode, read, seal
 from karat.bundles.places import BadPlace, open_place
+from karat.replays.judge import ReplayOutcome
 from karat.replays.options import CommandSpec, FunctionSpec, ReplayOptions
-from karat.replays.outcome import ReplayOutcome
 from karat.replays.replay import replay
 
 

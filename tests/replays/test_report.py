@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from karat.bundles.manifest import Identity
-from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
+from karat.replays.judge import ReplayedCase, ReplayOutcome, ReplayReport
 from karat.replays.report import text_lines
 from karat.tensors.comparison import Comparison, TensorNumbers
 

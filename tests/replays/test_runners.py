@@ -15,8 +15,8 @@ from factories.captured import capture, identity
 from factories.runners import command_line, doubling, flip
 from karat.bundles.structure import flatten
 from karat.findings import ExitCode
+from karat.replays.judge import ReplayReport
 from karat.replays.options import CaseOptions, ReplayOptions, parse_command
-from karat.replays.outcome import ReplayReport
 from karat.replays.replay import replay
 from karat.replays.runners import plain_values
 

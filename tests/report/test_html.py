@@ -14,12 +14,13 @@ from karat.report.html import asset, page
 
 
 def test_a_page_may_run_its_own_script_and_no_other() -> None:
-    assert "script" not in page(title="t", body="<p>", style="")
     made = page(title="t", body="<p>", style="", script="let x = 'é'")
     block = made.partition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
     assert f"; script-src 'sha256-{digest}'; " in made
     assert "let x = 'é'" in block
+    assert "connect-src" not in made
+    assert "connect-src 'self'" in page(title="t", body="<p>", connects=True)
 
 
 def test_what_looks_like_a_slot_is_not_filled() -> None:

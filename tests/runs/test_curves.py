@@ -13,7 +13,7 @@ from karat.config import load
 from karat.goldens.series_json import FORMAT
 from karat.goldens.shapes import Metric, Series
 from karat.runs.curves import last_step, shaped, short_run
-from karat.runs.settings import RecordSettings
+from karat.settings import RecordSettings
 
 
 def curve(values: dict[int, float]) -> Metric:

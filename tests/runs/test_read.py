@@ -16,7 +16,7 @@ from karat.findings import Severity
 from karat.goldens.shapes import Document, Reading, Series, Table
 from karat.goldens.text_file import LONGEST_LINE
 from karat.runs.read import read_run
-from karat.runs.settings import RecordSettings
+from karat.settings import RecordSettings
 
 LOG = RecordSettings(
     log={"lm loss": r"lm loss: ([0-9.E+\-naif]+)", "grad norm": r"grad norm: (\S+)", "step": r"iteration +([0-9,]+)/"}

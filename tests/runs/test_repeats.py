@@ -14,12 +14,11 @@ from factories.curves import NAN, series
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import DATA_GLOBS, DEFAULT_GLOBS, PathFilter
 from karat.goldens.shapes import Document, Metric, Reading, Series, Table
-from karat.runs.curves import findings_of_runs, new_golden, onto, settings_like, up_to
+from karat.runs.curves import findings_of_runs, new_golden, onto, settings_like
 from karat.runs.repeats import (
     Repeat,
     SampledRun,
     Samples,
-    combined,
     copies,
     disagreements,
     fingerprint,
@@ -28,7 +27,7 @@ from karat.runs.repeats import (
     samples_of,
     samples_path,
 )
-from karat.runs.settings import RecordSettings
+from karat.settings import RecordSettings
 
 
 def repeat(golden: Series | Table | Document, name: str = "run", sha256: str = "") -> Repeat:
@@ -50,20 +49,6 @@ def test_repeats_that_disagree_are_told_apart() -> None:
     assert told(whole, series(loss=[1, 2], lr=[1, 1, 1])) == [("lost-steps", "r2", "step 3")]
     assert told(series(loss=[1, 2, NAN], lr=[1, 1, 1]), whole) == [("new-nan", "r1", "step 3")]
     assert told(whole, series(loss=[1, math.inf, 3], lr=[1, 1, 1])) == [("new-nan", "r2", "step 2")]
-
-
-@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=5))
-def test_median_and_mean_lie_between_the_runs_and_first_is_one(values: list[list[float]]) -> None:
-    runs = [series(loss=row) for row in values]
-    assert combined(runs, "first") == runs[0]
-    median, mean = (combined(runs, how).metrics["loss"].values for how in ("median", "mean"))
-    assert np.array_equal(median, np.median(values, axis=0))
-    assert np.allclose(mean, np.mean(values, axis=0))
-
-
-def test_the_middle_of_steps_that_not_all_have_is_of_those_that_do() -> None:
-    middle = combined([series(loss=[1, 2, NAN]), series(loss=[3, math.inf])], "median")
-    assert str(middle.metrics["loss"].values.tolist()) == str([2.0, 2.0, NAN])
 
 
 def test_copies_are_no_repeats(tmp_path: Path) -> None:
@@ -140,18 +125,11 @@ def test_the_run_is_thinned_as_its_golden_is() -> None:
 
 def test_only_series_have_repeats() -> None:
     table = Table(("name", "x"), ("name",), {("a",): ("a", "1")})
-    assert new_golden([repeat(table)], "first", None, (), None) == table
+    assert new_golden([repeat(table)], None, (), None) == table
     with pytest.raises(UsageError, match="found: table"):
-        new_golden([repeat(table), repeat(table)], "first", None, (), None)
+        new_golden([repeat(table), repeat(table)], None, (), None)
     unread = Repeat(path="x", reading=Reading(None))
-    assert new_golden([unread, repeat(table)], "first", None, (), None) is None
-
-
-def test_up_to_a_step() -> None:
-    cut = up_to(series(loss=[1, 2, 3]), 2)
-    assert isinstance(cut, Series)
-    assert (cut.metrics["loss"].steps.tolist(), cut.metrics["loss"].end) == ([1, 2], 2)
-    assert up_to(Document(1), 2) == Document(1)
+    assert new_golden([unread, repeat(table)], None, (), None) is None
 
 
 def curves_of(**curves: dict[int, float]) -> Series:

@@ -25,8 +25,7 @@ from conftest import missing
 from factories.event_files import event_file, framed, scalar_event
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
-from karat.runs.tensorboard import _last_of_each, read_events
-from karat.runs.tfrecord import looks_like_records
+from karat.runs.tensorboard import _last_of_each, looks_like_records, read_events
 
 
 def one_file(folder: Path) -> Path:
@@ -96,21 +95,7 @@ def tensor_event(tag: str, step: int, tensor: TensorProto, plugin: str | None) -
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"),
-    [
-        (1.1, np.float32),
-        (1.1, np.float64),
-        (1.5, np.float16),
-        (-7, np.int32),
-        (-7, np.int64),
-        (200, np.uint8),
-        (-5, np.int8),
-        (-300, np.int16),
-        (60000, np.uint16),
-        (True, np.bool_),
-        (math.inf, np.float32),
-        (math.nan, np.float64),
-    ],
+    ("value", "dtype"), [(1.1, np.float32), (1.1, np.float64), (math.inf, np.float32), (math.nan, np.float64)]
 )
 @pytest.mark.parametrize("form", ["listed", "content"])
 def test_new_summaries_hold_tensors(tmp_path: Path, value: float, dtype: type, form: str) -> None:
@@ -124,17 +109,12 @@ def test_new_summaries_hold_tensors(tmp_path: Path, value: float, dtype: type, f
     assert np.array_equal(metrics["x"].values, [float(array)] * 2, equal_nan=True)
 
 
-def test_a_bfloat_is_the_upper_half_of_a_float(tmp_path: Path) -> None:
-    for tensor in (TensorProto(dtype=14, half_val=[0x3FC0]), TensorProto(dtype=14, tensor_content=b"\xc0\x3f")):
-        file = event_file(tmp_path / "e", [tensor_event("x", 1, tensor, "scalars")])
-        assert pairs(read_events([file])[0]["x"]) == [(1, 1.5)]
-
-
 def test_tensors_that_are_no_scalars_are_passed_over(tmp_path: Path) -> None:
     two = make_tensor_proto(np.array([1.0, 2.0], np.float32))
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1), TensorShapeProto.Dim(size=1)])
     events = [
         tensor_event("list", 1, two, "scalars"),
+        tensor_event("count", 1, make_tensor_proto(np.int32(7)), "scalars"),
         tensor_event("text", 1, make_tensor_proto("hello"), "text"),
         tensor_event("curve", 1, make_tensor_proto(np.float32(1)), "pr_curves"),
         tensor_event("curve", 2, make_tensor_proto(np.float32(1)), None),
@@ -230,7 +210,7 @@ def test_two_writers_at_once_are_no_restart(tmp_path: Path) -> None:
 
 
 def test_blocks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.runs.tfrecord._READ_AT_ONCE", 37)
+    monkeypatch.setattr("karat.runs.tensorboard._READ_AT_ONCE", 37)
     big = Event(wall_time=1.0, graph_def=bytes(1000)).SerializeToString()
     events = [scalar_event("x", step, step) for step in range(1, 30)]
     path = event_file(tmp_path / "e", [*events[:10], big, *events[10:]])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as theirs, masked_crc32c  # type: ignore[import-untyped]
 
-from karat.runs.tfrecord import crc32c, masked
+from karat.runs.tensorboard import crc32c, masked
 
 
 def ours(data: bytes, start: int = 0, length: int | None = None) -> int:

@@ -18,8 +18,8 @@ from moto.backends import get_backend
 from factories.archives import zipped
 from factories.s3 import S3, SECRET
 from karat.findings import CannotVerify, Severity, UsageError
-from karat.net.buckets import BucketStore, parse_address
 from karat.sources.bucket import Bucket, open_bucket
+from karat.sources.cache import TAIL
 from karat.sources.folder import Folder
 from karat.sources.source import Artifact, Fetched, Source
 from karat.system.archives import Limits
@@ -95,16 +95,8 @@ def test_loose_objects_and_archives(s3: S3) -> None:
         "logs-gpt/": {"golden.json": b"{}", "deep/er ü+%20.csv": b"a,b"},
         "reports/r.zip": {"x/acc.csv": b"1"},
     }
-    assert found["reports/r.zip"].names == ("x/acc.csv", "other.log")
     assert found["logs-gpt/"].received == 5
     assert not any(one.findings for one in found.values())
-
-
-@pytest.mark.slow
-def test_one_archive_as_the_address(s3: S3) -> None:
-    name = s3.bucket({"a/x.zip": zipped({"y": b"1"}), "a/z.zip/loose": b"2"})
-    assert fetched(f"s3://{name}/a/x.zip")[1] == {"x.zip": {"y": b"1"}}
-    assert fetched(f"s3://{name}/a/z.zip")[1] == {"./": {"loose": b"2"}}
 
 
 @pytest.mark.slow
@@ -113,10 +105,16 @@ def test_more_keys_than_one_page(s3: S3) -> None:
     backend = get_backend("s3")["123456789012"]["aws"]
     for number in range(2500):
         backend.put_object(name, f"run/a{number % 50:02}/{number:04}.json", b"%d" % number)
-    found, contents = fetched(f"s3://{name}/run", lambda path: path.startswith("00"))
+    asked: list[str] = []
+
+    def wanted(path: str) -> bool:
+        asked.append(path)
+        return path.startswith("00")
+
+    found, contents = fetched(f"s3://{name}/run", wanted)
     assert len(s3.requests) - len(s3.fetches()) == 3
     assert len(found) == 50
-    assert sum(len(one.names) for one in found.values()) == 2500
+    assert len(asked) == 2500
     assert contents["a07/"] == {"0007.json": b"7", "0057.json": b"57"}
 
 
@@ -133,7 +131,6 @@ def test_of_a_large_archive_only_the_wanted_bytes_are_read(s3: S3) -> None:
     name = s3.bucket({"big.zip": body})
     found, contents = fetched(f"s3://{name}", lambda path: path.endswith(".json"))
     assert contents["big.zip"] == {"golden.json": noise(5000, 2), "second.json": noise(4000, 4)}
-    assert len(found["big.zip"].names) == 4
     assert found["big.zip"].received == sum(request.sent for request in s3.fetches())
     assert found["big.zip"].received < 80_000 + 9000
     assert all(request.range for request in s3.fetches())
@@ -143,9 +140,8 @@ def test_of_a_large_archive_only_the_wanted_bytes_are_read(s3: S3) -> None:
 @pytest.mark.slow
 def test_nothing_wanted_costs_one_request(s3: S3) -> None:
     name = s3.bucket({"big.zip": zipped({"checkpoint.bin": noise(1_000_000)})})
-    found, contents = fetched(f"s3://{name}", lambda _: False)
+    _, contents = fetched(f"s3://{name}", lambda _: False)
     assert contents == {"big.zip": {}}
-    assert found["big.zip"].names == ("checkpoint.bin",)
     assert len(s3.fetches()) == 1
 
 
@@ -156,7 +152,7 @@ def test_what_is_mostly_wanted_is_read_once(s3: S3, size: int) -> None:
     name = s3.bucket({"all.zip": body})
     found, contents = fetched(f"s3://{name}")
     assert contents["all.zip"]["a.bin"] == noise(size)
-    assert found["all.zip"].received == len(body)
+    assert len(body) <= found["all.zip"].received <= len(body) + TAIL
 
 
 @pytest.mark.slow
@@ -273,8 +269,8 @@ def test_nothing_below_the_prefix(s3: S3) -> None:
 @pytest.mark.slow
 def test_markers_of_folders_are_no_files(s3: S3) -> None:
     name = s3.bucket({"a/": b"", "a/deep/": b"", "a/deep/x": b"1", "a/empty": b""})
-    found, _ = fetched(f"s3://{name}")
-    assert found["a/"].names == ("deep/x", "empty")
+    _, contents = fetched(f"s3://{name}")
+    assert contents["a/"].keys() == {"deep/x", "empty"}
 
 
 @pytest.mark.slow
@@ -336,7 +332,6 @@ def test_what_arrived_once_is_not_fetched_again(s3: S3) -> None:
     assert again == first == {"a/": {"x": b"1"}, "b.zip": {"golden.json": b"{}"}}
     assert not s3.fetches()
     assert all(one.received == 0 for one in found.values())
-    assert found["a/"].names == ("x", "y")
     _, more = fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")
     assert more["a/"] == {"x": b"1", "y": b"2"}
     assert [request.path.rpartition("/")[2] for request in s3.fetches()] == ["y"]
@@ -364,7 +359,7 @@ def test_half_an_archive_is_gone_on_from_by_the_next_run(s3: S3) -> None:
     s3.faults.clear()
     found, contents = fetched(f"s3://{name}")
     assert contents["big.zip"]["a.bin"] == noise(2_000_000)
-    assert before + found["big.zip"].received == len(body)
+    assert before + found["big.zip"].received == len(body) + TAIL
 
 
 @pytest.mark.slow
@@ -377,7 +372,7 @@ def test_a_damaged_cache_is_noticed(s3: S3, tmp_path: Path) -> None:
     assert fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1] == first
     for path in (tmp_path / "cache").rglob("record"):
         path.unlink()
-        (path.parent / f"{len(body) - 65633}-{len(body)}.part").write_bytes(bytes(65633))
+        (path.parent / f"{len(body) - TAIL}-{len(body)}.part").write_bytes(bytes(TAIL))
     assert fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1] == first
 
 
@@ -419,11 +414,11 @@ def test_half_of_the_credentials(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_other_stores_open_without_a_network(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    google: Any = BucketStore(parse_address("gs://bucket/x"))._store
+    google: Any = Bucket("gs://bucket/x")._store
     assert (google.prefix, google.config["skip_signature"]) == ("x", "true")
     with pytest.raises(UsageError, match="AZURE_STORAGE_ACCOUNT_NAME"):
-        BucketStore(parse_address("az://container/x"))
+        Bucket("az://container/x")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "someone")
-    azure: Any = BucketStore(parse_address("az://container/x"))._store
+    azure: Any = Bucket("az://container/x")._store
     assert (azure.prefix, azure.config["container_name"]) == ("x", "container")
     assert not s3.requests

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.net.client import Answer, Answers
-from karat.net.tokens import Token
-from karat.sources.cache import Cache, CachedFile, Shelf, ShelfRecord, cache_folder, cache_limit, evict
+from karat.net.client import Answer, Answers, Token
+from karat.sources.cache import LIMIT, Cache, CachedFile, Shelf, ShelfRecord, cache_folder, evict
 from karat.system.secrets import Secret
 
 
@@ -39,11 +38,11 @@ def test_where_it_lies(env: dict[str, str], folder: str) -> None:
 
 
 def test_how_large_it_grows() -> None:
-    assert cache_limit({}) == 2048 << 20
-    assert cache_limit({"KARAT_CACHE_MAX_MB": "3"}) == 3 << 20
+    assert LIMIT.value({}) == 2048 << 20
+    assert LIMIT.value({"KARAT_CACHE_MAX_MB": "3"}) == 3 << 20
     for odd in ("much", "-1", "9" * 5000):
         with pytest.raises(UsageError, match="KARAT_CACHE_MAX_MB"):
-            cache_limit({"KARAT_CACHE_MAX_MB": odd})
+            LIMIT.value({"KARAT_CACHE_MAX_MB": odd})
 
 
 def test_nobody_else_may_look(tmp_path: Path) -> None:
@@ -108,17 +107,6 @@ def test_one_user_of_a_shelf_at_a_time(tmp_path: Path) -> None:
     assert most == 1
     for cache in caches:
         cache.close()
-
-
-def test_whoever_waits_for_a_shelf_can_be_called_off(tmp_path: Path) -> None:
-    cache = Cache(env_of(tmp_path))
-
-    def called_off() -> None:
-        raise InterruptedError("enough")
-
-    with cache.shelf("x"), pytest.raises(InterruptedError), cache.shelf("x", called_off=called_off):
-        pass
-    cache.close()
 
 
 def test_a_read_only_place_is_replaced(tmp_path: Path) -> None:
@@ -226,15 +214,14 @@ def test_no_record_breaks_it(junk: bytes) -> None:
 def test_a_damaged_member_is_not_believed(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "s")
     kept = shelf.keep_member("../../evil", lambda file: file.write(b"hello"))
-    path = shelf.find(kept)
-    assert path is not None
+    assert shelf.is_whole(kept)
+    (path,) = shelf.paths({"x": kept}).values()
     assert path.parent == shelf.folder
     assert path.read_bytes() == b"hello"
     path.write_bytes(b"jello")
-    assert shelf.find(kept) is None
+    assert not shelf.is_whole(kept)
     path.unlink()
-    assert shelf.find(kept) is None
-    assert shelf.find(None) is None
+    assert not shelf.is_whole(kept)
 
 
 def test_another_version_empties_the_shelf(tmp_path: Path) -> None:
@@ -249,12 +236,7 @@ def test_another_version_empties_the_shelf(tmp_path: Path) -> None:
 
 
 def test_the_record_survives_a_new_look(tmp_path: Path) -> None:
-    record = ShelfRecord(
-        validator='"e"',
-        names=("a", "b/ü"),
-        members={"a": CachedFile(file="f", size=1, sha256="0")},
-        archive=CachedFile(file="archive.zip", size=2, sha256="1"),
-    )
+    record = ShelfRecord(validator='"e"', names=("a", "b/ü"), members={"a": CachedFile(file="f", size=1, sha256="0")})
     Shelf(tmp_path / "s").note(record)
     assert Shelf(tmp_path / "s").record == record
 

@@ -12,7 +12,7 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH, HOUR
 from karat.findings import CannotVerify, UsageError
-from karat.net.retry import Retry
+from karat.net.client import Retry
 from karat.sources.github import GitHub
 from karat.sources.source import Listing, Source
 

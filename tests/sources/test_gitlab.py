@@ -11,7 +11,7 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH
 from karat.findings import CannotVerify, UsageError
-from karat.net.retry import Retry
+from karat.net.client import Retry
 from karat.sources.gitlab import GitLab
 from karat.sources.source import Fetched, Listing, Source
 
@@ -165,11 +165,11 @@ def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(forge
     listing, found = look(env, clock=lambda: EPOCH + 900 * DAY)
     assert {a.name: a.expired for a in listing.artifacts} == {"gone": True, "kept": False, "lost": False}
     assert content(found[str(kept.id)]) == b"2"
-    for job in (gone, lost):
+    for job, kind in ((gone, "artifact-expired"), (lost, "artifact-missing")):
         (finding,) = found[str(job.id)].findings
         path = f"projects/group%2Fname/jobs/{job.id}/retry"
         remake = f"glab api --hostname 127.0.0.1 --method POST {path}"
-        assert (finding.kind, finding.next) == ("artifact-expired", remake)
+        assert (finding.kind, finding.next) == (kind, remake)
     assert not forge.seen(rf"/jobs/{gone.id}/artifacts")
     _, found = look(env, clock=lambda: EPOCH)
     assert [f.kind for f in found[str(lost.id)].findings] == ["artifact-missing"]
@@ -208,10 +208,10 @@ def test_no_such_pipeline(forge: Forge, env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("project", ["", "name", "../x", "a/../b", "a b/c", "a/b?x"])
 def test_what_is_no_project_is_refused(env: dict[str, str], project: str) -> None:
-    with pytest.raises(UsageError, match="project on GitLab"):
+    with pytest.raises(UsageError, match="--project ID or GROUP/NAME"):
         GitLab(project, 1, env=env)
 
 
 def test_what_is_no_pipeline_is_refused(env: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="number of a pipeline"):
+    with pytest.raises(UsageError, match="--pipeline-id N"):
         GitLab("a/b", "1/../2", env=env)

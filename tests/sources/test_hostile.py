@@ -15,8 +15,8 @@ from factories.clocks import Clock
 from factories.faults import Faults
 from factories.http_host import Host, Request, Response
 from karat.findings import CannotVerify, UsageError
-from karat.net.client import Answers, Client
-from karat.net.tokens import Token, github_token
+from karat.net.client import Answers, Client, Token
+from karat.net.forges import github_token
 from karat.sources.github import GitHub
 from karat.sources.source import Artifact, Fetched
 from karat.system.archives import Limits

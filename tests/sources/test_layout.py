@@ -7,8 +7,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.net.buckets import StoredFile
-from karat.sources.folder import Group, group_files
+from karat.sources.folder import Group, StoredFile, group_files
 
 PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(lambda part: part not in {".", ".."})
 NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.download import RangeFile, Span, merge_spans, span_bytes
+from karat.sources.cache import RangeFile, Span, merge_spans, span_bytes
 
 SPANS = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)).map(lambda s: (s[0], s[0] + s[1])), max_size=40)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from factories.ends import ends
 from factories.s3_proxy import S3Proxy
+from factories.stores import cases, pushed
 from karat.findings import CannotVerify, UsageError
+from karat.store import references
 from karat.store.backends import (
     BUILT_IN,
     Absent,
@@ -21,6 +25,8 @@ from karat.store.backends import (
     store_url,
 )
 from karat.store.backends.folder import FolderBackend
+from karat.store.place import open_snapshot
+from karat.store.verify import verify_store
 
 
 @pytest.mark.slow
@@ -165,11 +171,14 @@ def test_a_store_is_known_by_its_mark(backend: Backend) -> None:
     with pytest.raises(StoreProblem, match="nothing was ever pushed there") as caught:
         open_store(backend.url)
     assert caught.value.exit_code == 3
+    backend.put("karat-store.json", b'{"schema":"karat.store/1"}\n')
+    assert is_store(open_store(backend.url))
     create_store(backend)
     create_store(backend)
     assert is_store(open_store(backend.url))
-    backend.put("karat-store.json", b'{"schema": "karat.store/2"}', replace=True)
-    with pytest.raises(CannotVerify, match=r"expected karat\.store/1"):
+    assert backend.get("karat-store.json") == b'{"schema":"karat.store/2"}\n'
+    backend.put("karat-store.json", b'{"schema": "karat.store/3"}', replace=True)
+    with pytest.raises(CannotVerify, match=r"expected karat\.store/2"):
         is_store(backend)
 
 
@@ -183,3 +192,32 @@ def test_built_in_kinds_are_registered_like_a_third_party_s() -> None:
 
     registered = {point.name: point.value for point in entry_points(group="karat.stores")}
     assert registered == {k: v for k, v in BUILT_IN.items() if k != "file"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link"])
+@pytest.mark.parametrize("area", ["expiring/", "refs/", "pins/"])
+def test_what_is_no_plain_file_is_named_and_nobody_waits_for_it(
+    folder: Backend, tmp_path: Path, kind: str, area: str
+) -> None:
+    pushed(folder, cases(1), pin="why" if area == "pins/" else None)
+    digest = references.resolve(folder, "models/nightly").digest
+    keys = [one.key for one in folder.list(area)]
+    for key in keys:
+        path = folder.local(key)
+        assert path is not None
+        whole = tmp_path / key.replace("/", "-")
+        path.rename(whole)
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero" if kind == "device" else whole)
+    with ends():
+        findings = verify_store(folder).findings
+        assert {finding.kind for finding in findings} <= {"cannot-read", "bundle-damaged"}
+        assert all(any(key in finding.message for finding in findings) for key in keys)
+        word = f"sha256:{digest}" if area == "pins/" else "models/nightly"
+        with pytest.raises(CannotVerify, match="no plain file"):
+            open_snapshot(folder, word, "")
+        if area == "expiring/":
+            assert pushed(folder, cases(1)).repaired == len(keys)
+            assert verify_store(folder).findings == ()

@@ -47,7 +47,7 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
         backend = open_backend(f"s3://{s3.bucket()}/store")
         s3.trouble(0.15, seed)
         first = pushed(backend, cases(5))
-        second = pushed(backend, cases(5, changed=2), pin="why")
+        pushed(backend, cases(5, changed=2), pin="why")
         assert pulled(backend, "models/nightly", tmp_path / f"{seed}") == contents(cases(5, changed=2))
         backend.put("expiring/sha256/00/" + "0" * 64, b"orphan")
         assert collect(backend, GcOptions(grace=0)).freed >= 6
@@ -55,7 +55,6 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
         s3.trouble(0.0, 0)
         told = verify_store(backend)
         assert (told.findings, told.orphans) == ((), 0)
-        assert told.snapshots == len({first.digest, second.digest})
         assert files_below(tmp_path / f"{seed}-old") == contents(cases(5))
         # An answer that got lost is no second reference.
         assert len(references.entries(backend)) == 2
@@ -183,7 +182,7 @@ def test_collections_killed_at_random_moments(store: Backend, client: Client, tm
             key = random.Random(f"{i} {number}").randbytes(32).hex()
             store.put(f"expiring/sha256/{key[:2]}/{key}", b"nobody needs this")
         gone = pushed(store, [case(50 + i)], "models/nightly")
-        store.delete([one.key for one in store.list("refs/models/nightly/")])
+        references.forget(store, references.entries(store, "models/nightly"))
         killed += client.kill_amid(dice.randrange(3, 25), "gc", "--grace", "0")
         lost = [finding for finding in verify_store(store).findings if "expected it to be there" in finding.message]
         assert lost == [], gone
@@ -191,7 +190,7 @@ def test_collections_killed_at_random_moments(store: Backend, client: Client, tm
     # The marker of a killed collector stops nobody: its process is known to be no more.
     client.run("gc", "--grace", "0")
     told = verify_store(store)
-    assert (told.findings, told.orphans, told.references) == ((), 0, 1)
+    assert (told.findings, told.orphans, len(references.entries(store))) == ((), 0, 1)
     assert list(store.list("gc/")) == []
     assert pulled(store, "models/kept", tmp_path / "out") == contents(cases(3))
 
@@ -201,7 +200,7 @@ def test_pushes_and_collections_at_once(store: Backend, client: Client, tmp_path
     capture_many(tmp_path / "captures", 3)
     client.run("push", "captures", "models/a")
     for i in range(2):
-        store.delete([one.key for one in store.list("refs/")])  # all is garbage now
+        references.forget(store, references.entries(store))  # all is garbage now
         capture(tmp_path / "captures", identity(f"test_new[{i}]"))
         words = [("push", "captures", "models/a"), ("push", "captures", "models/b"), ("gc", "--grace", "0")]
         running = [client.start(*one) for one in words]

@@ -14,17 +14,17 @@ import pytest
 
 from factories.stores import Watched, cases, pushed
 from karat.findings import CannotVerify
-from karat.store import pins
+from karat.store import pins, references
 from karat.store.backends import Backend, StoreProblem
 from karat.store.gc import GcOptions, collect
 from karat.store.leases import (
     COLLECTORS,
+    LEASES,
     Lease,
     LeaseTimes,
     abandoned,
     lease,
     live_leases,
-    marker,
     other_collectors,
     this_process,
     wait_for_collectors,
@@ -52,7 +52,7 @@ def test_a_lease_names_what_is_needed_and_goes(backend: Backend) -> None:
         (found,) = live_leases(backend, held.now(), LeaseTimes())
         assert (found.objects, found.snapshots, found.kind) == (("a", "b"), ("c",), "push")
         held.check()
-    assert live_leases(backend, None, LeaseTimes()) == []
+    assert live_leases(backend, 0.0, LeaseTimes()) == []
 
 
 def test_a_push_waits_for_a_collector_and_goes_on_when_it_is_done(folder: Backend) -> None:
@@ -94,7 +94,7 @@ def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_
     assert dead.count("/") == this_process().count("/") == 2
     key = a_marker(folder, dead)
     assert pushed(folder, cases(1), times=QUICK).cases == 1
-    with marker(folder) as held:
+    with lease(folder, "gc") as held:
         assert other_collectors(folder, held, LeaseTimes()) == []
         assert abandoned(folder, held, LeaseTimes()) == [key]
     a_marker(folder, this_process())
@@ -106,10 +106,22 @@ def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_
     assert tmp_path
 
 
+def test_a_lease_ends_with_its_process(folder: Backend) -> None:
+    code = "from karat.store.leases import this_process; print(this_process())"
+    dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    for number, process in enumerate((dead, this_process(), "another machine/1-2", "")):
+        held = Lease(id=str(number), kind="push", process=process, objects=("a" * 64,))
+        folder.put(f"{LEASES}{number}.json", msgspec.json.encode(held))
+    with lease(folder, "gc") as held_marker:
+        found = live_leases(folder, held_marker.now(), LeaseTimes())
+        assert sorted(one.id for one in found) == ["1", "2", "3"]
+        assert abandoned(folder, held_marker, LeaseTimes()) == [f"{LEASES}0.json"]
+
+
 def test_old_leases_are_nobody_s_and_young_ones_are(folder: Backend) -> None:
     folder.put("pushes/old.json", msgspec.json.encode(Lease(id="old", kind="push", process="x")))
     aged(folder, "pushes/old.json", LeaseTimes().lease + 5)
-    with marker(folder) as held:
+    with lease(folder, "gc") as held:
         assert live_leases(folder, held.now(), LeaseTimes()) == []
         assert abandoned(folder, held, LeaseTimes()) == ["pushes/old.json"]
         aged(folder, "pushes/old.json", LeaseTimes().lease - 60)
@@ -173,7 +185,7 @@ def test_a_push_that_slept_through_its_lease_names_nothing(folder: Backend, monk
     with pytest.raises(CannotVerify, match="to be renewed in time"):
         pushed(Watched(folder, before), cases(1))
     digest = pushed(folder, cases(1), "models/other").digest
-    folder.delete([one.key for one in folder.list("refs/")])
+    references.forget(folder, references.entries(folder))
 
     def amid(_number: int, _verb: str, key: str) -> None:
         if key.startswith(("kept/", "expiring/")):
@@ -194,13 +206,13 @@ def test_another_user_s_hidden_process_is_alive(folder: Backend, monkeypatch: py
     machine = this_process().rpartition("/")[0]
     a_marker(folder, f"{machine}/1-1")
 
-    def hidden(number: str) -> None:
+    def hidden(number: int) -> None:
         assert number
 
     def not_ours(number: int, signal: int) -> None:
         raise PermissionError(number, signal)
 
-    monkeypatch.setattr("karat.store.leases._began", hidden)
+    monkeypatch.setattr("karat.store.leases.process_of", hidden)
     monkeypatch.setattr("os.kill", not_ours)
     with pytest.raises(StoreProblem, match="did not end in time"):
         pushed(folder, cases(1), times=QUICK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import timedelta
 from typing import Any
@@ -72,7 +71,7 @@ def test_other_rules_survive_and_ours_is_only_lengthened(s3: S3Proxy, bucket: Ba
     s3.boto.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": OTHERS})
     before = rules(s3, bucket)
     applied = lifecycle.apply(bucket, 90)
-    assert (applied.days, applied.changed, applied.others) == (120, True, 2)
+    assert (applied.days, applied.changed) == (120, True)
     after = rules(s3, bucket)
     assert after[:2] == before
     assert after[2]["ID"] == "karat-expiring:golden/store"
@@ -159,23 +158,12 @@ def test_folders_have_no_rules(folder: Backend) -> None:
         lifecycle.apply(folder, 90)
 
 
-@pytest.mark.parametrize(
-    ("url", "said", "command"),
-    [
-        ("gs://bucket/x", r'"matchesPrefix": \["x/expiring/"\]', "gcloud storage buckets update"),
-        ("az://box/x", r'"prefixMatch": \["box/x/expiring/"\]', "az storage account management"),
-    ],
-)
-def test_other_clouds_get_the_rule_to_add_by_hand(
-    monkeypatch: pytest.MonkeyPatch, url: str, said: str, command: str
-) -> None:
+@pytest.mark.parametrize("url", ["gs://bucket/x", "az://box/x"])
+def test_rules_of_other_clouds_are_left_alone(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setattr("karat.store.backends.lifecycle.read", lambda _: None)  # there is no such server here
-    with pytest.raises(UsageError, match="add this rule to those that are there") as caught:
+    with pytest.raises(UsageError, match="expected s3://, whose rules karat can add to"):
         lifecycle.apply(open_bucket(url), 90)
-    assert re.search(said, str(caught.value))
-    assert "120" in str(caught.value)
-    assert caught.value.next_command.startswith(command)
 
 
 def test_rules_that_cannot_be_had_are_no_answer(s3: S3Proxy) -> None:

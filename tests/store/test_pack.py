@@ -8,7 +8,6 @@ import time
 import zipfile
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,9 +22,9 @@ from karat.bundles.manifest import case_path
 from karat.bundles.places import open_place
 from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
-from karat.store.packs.pack import Packed, PackOptions, pack
-from karat.store.packs.survey import survey
-from karat.store.packs.zips import Compression, PackTarget, ZipOptions, pack_case
+from karat.store.pack import Packed, PackOptions, pack
+from karat.store.survey import survey
+from karat.store.zips import Compression, pack_case
 
 
 def kinds(told: Packed) -> list[str]:
@@ -116,17 +115,6 @@ def test_one_case_in_two_directories_is_packed_from_neither(tmp_path: Path) -> N
     assert (going.exit_code, going.state, going.packed, going.found) == (1, "written", 1, 3)
 
 
-def test_only_one_kind_of_zip(tmp_path: Path, root: Path) -> None:
-    packed(tmp_path, root, out="both")
-    packed(tmp_path, root, out="one", cases=False)
-    packed(tmp_path, root, out="many", combined=None)
-    both = tree(tmp_path / "both")
-    assert tree(tmp_path / "one")[NAME] == both[NAME]
-    assert sorted(tree(tmp_path / "one")) == [SUMS, NAME]
-    assert NAME not in tree(tmp_path / "many")
-    assert both.items() >= {k: v for k, v in tree(tmp_path / "many").items() if k != SUMS}.items()
-
-
 def damage(root: Path, name: str, how: str) -> None:
     path = next(root.rglob(name))
     if how == "gone":
@@ -154,24 +142,6 @@ def test_a_case_that_is_not_whole_is_named_and_fails(tmp_path: Path, root: Path,
     assert verify_place(open_place(tmp_path / "out" / NAME)).findings == ()
 
 
-@pytest.mark.parametrize("which", [0, 1, 3])
-@pytest.mark.parametrize("compression", ["stored", "deflate"])
-def test_without_zips_of_cases_a_refused_one_leaves_no_gap(
-    tmp_path: Path, root: Path, which: int, compression: Compression
-) -> None:
-    """Stored, cases are written where they will lie, before anyone knows that one will not."""
-    shutil.rmtree(root / case_path(identity("test_1[static]")))
-    # So large that what comes after does not cover it.
-    capture(root, identity("test_1[static]"), program=b"program" * 10_000)
-    path = sorted(root.rglob("model.pte"))[which]
-    path.write_bytes(path.read_bytes()[::-1])
-    told = packed(tmp_path, root, cases=False, keep_going=True, compression=compression, jobs=3)
-    assert (told.packed, kinds(told)) == (3, ["bundle-damaged"])
-    shutil.rmtree(path.parents[1])
-    packed(tmp_path, root, out="without", cases=False, compression=compression)
-    assert tree(tmp_path / "out") == tree(tmp_path / "without")
-
-
 def test_raw_files_and_their_table_are_verified_as_they_go_by(tmp_path: Path) -> None:
     root = tmp_path / "captures"
     folder = capture(root, identity("test_raw"), raw=True)
@@ -187,16 +157,14 @@ def test_raw_files_and_their_table_are_verified_as_they_go_by(tmp_path: Path) ->
         (folder / name).write_bytes(data)
 
 
-def test_every_tensor_that_changed_is_named(tmp_path: Path, root: Path) -> None:
+def test_the_tensor_that_changed_is_named(tmp_path: Path, root: Path) -> None:
     path = next(root.rglob("expected.safetensors"))
     data = bytearray(path.read_bytes())
-    for at in (-1, -3):
-        data[at] ^= 4
+    data[-3] ^= 4
     path.write_bytes(data)
     told = packed(tmp_path, root)
-    assert [f.message.split(": ")[1] for f in told.findings] == [
-        "expected.safetensors, expected/logits",
-        "expected.safetensors, expected/ok",
+    assert [f.message.split(": ")[0].rsplit("/", 2)[1:] for f in told.findings] == [
+        ["expected.safetensors, expected", "logits"]
     ]
 
 
@@ -205,12 +173,11 @@ def test_what_changes_after_it_was_looked_at_is_not_packed(tmp_path: Path, root:
     found = survey([str(root)])
     candidate = found.candidates[0]
     path = root / candidate.path / "manifest.json"
-    other = msgspec.structs.replace(candidate.case.manifest, session="session-2")
+    other = msgspec.structs.replace(candidate.manifest, session="session-2")
     shutil.rmtree(path.parent)
     capture(root, other.identity, session=other.session)
-    assert path.stat().st_size == candidate.case.files[path.name], "as large, and sealed"
-    how = ZipOptions(compression="stored", level=None, count=lambda _: None)
-    part = pack_case(candidate, PackTarget(file=tmp_path / "a.zip", use="case"), how)
+    assert path.stat().st_size == candidate.files[path.name], "as large, and sealed"
+    part = pack_case(candidate, tmp_path / "a.zip", "stored", lambda _: None)
     assert part.output is None
     assert [said.split(":")[0] for said in part.wrong] == ["manifest.json"]
 
@@ -225,10 +192,7 @@ def test_zeros_are_no_bomb(tmp_path: Path, compression: Compression) -> None:
     assert verify_place(open_place(tmp_path / "out" / NAME)).findings == ()
 
 
-@pytest.mark.parametrize("said", [{"cases": False}, {"combined": None}])
-def test_what_readers_would_take_for_a_bomb_is_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
-) -> None:
+def test_what_readers_would_take_for_a_bomb_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
     root = tmp_path / "captures"
@@ -236,9 +200,9 @@ def test_what_readers_would_take_for_a_bomb_is_not_published(
     # 64 GiB of zeros are more than a test should write.
     monkeypatch.setenv("KARAT_MAX_DENSE_MB", "1")
     with pytest.raises(UsageError, match="--compression zstd: expected a zip that readers open"):
-        packed(tmp_path, root, compression="zstd", **said)
+        packed(tmp_path, root, compression="zstd")
     assert not (tmp_path / "out").exists()
-    assert packed(tmp_path, root, **said).exit_code == 0
+    assert packed(tmp_path, root).exit_code == 0
 
 
 def test_a_pack_tells_how_far_it_is(tmp_path: Path, root: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -15,8 +14,7 @@ from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
 from karat.bundles.layout import SUMS
 from karat.findings import CannotVerify, UsageError
-from karat.store.packs.output import read_sums
-from karat.store.packs.pack import Packed, PackOptions, pack
+from karat.store.pack import Packed, PackOptions, pack, read_sums
 from karat.store.verify import verify_target
 
 
@@ -54,53 +52,31 @@ def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(t
     assert [(f.kind, f.path) for f in told.findings] == [("bundle-damaged", NAME)]
 
 
-@pytest.mark.parametrize("mended", [True, False])
-def test_interrupted_amid_its_renames_it_gives_back_what_was_being_replaced(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, *, mended: bool
+def test_interrupted_amid_its_renames_it_leaves_nothing(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C, after which files can be renamed back, or a disk that fails for good."""
-    packed(tmp_path, root)
-    out = tmp_path / "out"
-    before = tree(out)
-    rename, left = Path.rename, [4]
+    rename, left = Path.rename, [2]
 
     def interrupted(self: Path, target: Path) -> Path:
         left[0] -= 1
-        if left[0] == 0 or (left[0] < 0 and not mended):
-            raise KeyboardInterrupt if mended else OSError(errno.EIO, "Input/output error")
+        if left[0] == 0:
+            raise KeyboardInterrupt
         return rename(self, target)
 
-    shutil.rmtree(next((root / "models").iterdir()))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", interrupted)
-        if mended:
-            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt if mended else CannotVerify):
-            packed(tmp_path, root, replace=True)
-    assert left[0] < 0, "it has tried to rename back"
-    # Without `old`, whoever clears the rest away can be killed, too.
-    assert len([*out.glob(".karat-pack-*/old")]) == (not mended)
-    with pytest.raises(UsageError, match="expected an empty or new folder"):
-        packed(tmp_path, root)
-    assert tree(out) == before
+        with pytest.raises(KeyboardInterrupt):
+            packed(tmp_path, root)
+    assert left[0] < 0, "it has renamed back"
+    assert not (tmp_path / "out").exists()
 
 
-def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(tmp_path: Path, root: Path) -> None:
-    out = tmp_path / "out"
+def test_what_stands_in_the_way_is_left_alone(tmp_path: Path, root: Path) -> None:
     packed(tmp_path, root)
-    before = tree(out)
-    with pytest.raises(UsageError, match="expected an empty or new folder"):
-        packed(tmp_path, root)
-    shutil.rmtree(next((root / "models").iterdir()))
-    told = packed(tmp_path, root, replace=True, combined="other.zip")
-    assert told.packed == 2
-    assert NAME not in tree(out)
-    after = tree(out)
-    assert before != after
-    (out / "cases" / "mine.txt").write_text("precious", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"found cases/mine.txt, which its SHA256SUMS does not list"):
-        packed(tmp_path, root, replace=True)
-    assert tree(out) == {**after, "cases/mine.txt": b"precious"}
+    before = tree(tmp_path / "out")
+    with pytest.raises(UsageError, match="expected an empty or new folder, found SHA256SUMS in it"):
+        packed(tmp_path, root, combined="other.zip")
+    assert tree(tmp_path / "out") == before
 
 
 def test_two_packs_at_once_into_one_folder(tmp_path: Path, root: Path) -> None:
@@ -146,12 +122,11 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("this machine mounts no tmpfs")
     try:
-        for cases in (True, False):
-            with pytest.raises(CannotVerify, match="No space left on device; nothing was") as caught:
-                packed(tmp_path, root, out="disk/out", cases=cases)
-            assert list(disk.iterdir()) == []
-            assert caught.value.next_command == f"df -h {disk}", "which is there"
-        assert packed(tmp_path, root, out="disk/out", cases=False, compression="deflate").exit_code == 0
+        with pytest.raises(CannotVerify, match="No space left on device; nothing was") as caught:
+            packed(tmp_path, root, out="disk/out")
+        assert list(disk.iterdir()) == []
+        assert caught.value.next_command == f"df -h {disk}", "which is there"
+        assert packed(tmp_path, root, out="disk/out", compression="deflate").exit_code == 0
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

@@ -19,6 +19,7 @@ digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 locks = st.dictionaries(
     st.sampled_from(["models/nightly", "a", "b/c", "models/x"]),
     st.builds(Locked, store=st.text(max_size=20), digest=digests, date=st.just("")),
+    min_size=1,  # where there is no lock, none without lines is made
 )
 
 

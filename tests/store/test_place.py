@@ -39,7 +39,6 @@ def test_files_and_their_bytes(backend: Backend) -> None:
 
 def test_any_range_of_a_file_in_chunks(folder: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.store.upload.CHUNK", 1 << 17)
-    monkeypatch.setattr("karat.store.upload._BLOCK", 1 << 17)
     monkeypatch.setattr("karat.store.place._MAPPED", 1 << 10)
     some = [case(1, files={"program/p": 1_000_003, "a": 700, "b": 9})]
     pushed(folder, some)
@@ -113,7 +112,7 @@ def test_captured_cases_are_pushed_verified_and_found_again(backend: Backend, tm
     capture_many(tmp_path / "captures", 3)
     source = open_place(tmp_path / "captures")
     assert objections(source) == ()
-    told = push(backend, gather(source), "models/nightly", PushOptions())
+    told = push(backend, gather(source).values(), "models/nightly", PushOptions())
     assert told.cases == 6
     place = opened(backend)
     verified = verify_place(place)

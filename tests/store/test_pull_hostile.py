@@ -39,7 +39,7 @@ def changed(one: CaseFiles, files: dict[str, bytes]) -> CaseFiles:
 def resealed() -> CaseFiles:
     """A manifest that says another digest of a tensor, and is sealed as if it always had."""
     manifest = read(files_of(case(1))["manifest.json"])
-    lied = msgspec.structs.replace(manifest.tensors[0], sha256="0" * 64)
+    lied = msgspec.structs.replace(manifest.tensors[0], digest="blake3:" + "0" * 64)
     sealed = seal(msgspec.structs.replace(manifest, tensors=(lied, *manifest.tensors[1:])))
     return changed(case(1), {"manifest.json": encode(sealed)})
 

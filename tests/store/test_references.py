@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from factories.stores import Watched
 from karat.findings import CannotVerify, UsageError
 from karat.schemas import schema
 from karat.store.backends import Backend, StoreProblem
@@ -20,7 +21,9 @@ from karat.store.references import (
     check_name,
     ci_of,
     entries,
+    forget,
     format_date,
+    key_for,
     parse,
     parse_date,
     read,
@@ -225,3 +228,52 @@ def test_ci_leaves_tokens_behind() -> None:
 def test_every_ci_that_karat_knows_is_named() -> None:
     environment = {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b-1", "BUILDKITE_COMMIT": "abc"}
     assert ci_of(environment) == {"run": "b-1", "commit": "abc"}
+
+
+def test_a_reference_that_is_gone_is_not_an_older_one(backend: Backend) -> None:
+    """The issue of an older night, told as the newest."""
+    for i in range(3):
+        write(backend, reference(digest=str(i) * 64, at=NOW + timedelta(days=i)))
+    middle, newest = entries(backend, "models/nightly")[1:]
+    backend.delete([newest.key])
+    for word in ("models/nightly", "models/nightly@2026-11-16"):
+        with pytest.raises(CannotVerify, match=f"expected a reference .* in {newest.key} .*, found: nothing"):
+            resolve(backend, word)
+    assert resolve(backend, "models/nightly@2026-11-15").digest == "1" * 64
+    assert resolve(backend, "models/nightly@sha256:" + "0" * 12).digest == "0" * 64
+    backend.delete([middle.key])
+    with pytest.raises(CannotVerify, match="nothing"):
+        resolve(backend, "models/nightly@2026-11-15")
+    # What is pushed later is newer than what is gone, whatever its clock says.
+    write(backend, reference(digest="3" * 64))
+    assert resolve(backend, "models/nightly").digest == "3" * 64
+
+
+def test_a_reference_in_the_place_of_another_is_noticed(folder: Backend) -> None:
+    """Sealed, under the right name, for a snapshot that starts alike."""
+    made = write(folder, reference(digest="a" * 64))
+    other = msgspec.structs.replace(made, digest="a" * 12 + "b" * 52)
+    folder.put(key_for(other), seal(other), replace=True)
+    with pytest.raises(CannotVerify, match="not the one that was pushed"):
+        resolve(folder, "models/nightly")
+
+
+def test_a_store_without_links_is_read_as_before(folder: Backend) -> None:
+    """As karat wrote them before there were links."""
+    write(folder, reference())
+    folder.delete([one.key for one in folder.list("links/")])
+    assert resolve(folder, "models/nightly").digest == "a" * 64
+    write(folder, reference(digest="b" * 64))
+    assert resolve(folder, "models/nightly").digest == "b" * 64
+
+
+def test_a_reference_that_is_collected_while_they_are_listed_is_not_missed(folder: Backend) -> None:
+    for i in range(2):
+        write(folder, reference(digest=str(i) * 64, at=NOW + timedelta(days=i)))
+    old = entries(folder)[0]
+
+    def before(_number: int, verb: str, key: str) -> None:
+        if (verb, key) == ("list", "refs/models/nightly/"):
+            forget(folder, [old])
+
+    assert [entry.start for entry in entries(Watched(folder, before), "models/nightly")] == ["1" * 12]

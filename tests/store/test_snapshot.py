@@ -28,15 +28,15 @@ def stored(backend: Backend, document: Any) -> str:
 
 
 def of(*names: str, **more: Any) -> dict[str, Any]:
-    files = [{"name": name, "size": 0, "sha256": EMPTY, **more} for name in names]
-    return {"schema": "karat.snapshot/1", "size": 0, "packs": [], "cases": [{"path": "s/f/c", "files": files}]}
+    files = [{"name": name, "size": 0, "digest": EMPTY, **more} for name in names]
+    return {"schema": "karat.snapshot/2", "size": 0, "packs": [], "cases": [{"path": "s/f/c", "files": files}]}
 
 
 def test_what_was_planned_comes_back(folder: Backend) -> None:
     made = plan_upload(cases(20), 2)
     folder.put(key_of(made.digest), made.data)
     assert load(folder, made.digest) == made.snapshot
-    jsonschema.validate(json.loads(made.data), schema("karat.snapshot/1"))
+    jsonschema.validate(json.loads(made.data), schema("karat.snapshot/2"))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,12 @@ def test_names_that_collide_are_refused(folder: Backend, names: tuple[str, ...])
         {"pack": -1},
         {"size": -1},
         {"size": 1 << 40},
-        {"sha256": "../../x"},
-        {"chunks": [{"sha256": EMPTY, "size": 3}]},
-        {"chunks": [{"sha256": "x", "size": 0}]},
-        {"sha256": EMPTY.upper()},
+        {"digest": "../../x"},
+        {"chunks": [{"digest": EMPTY, "size": 3}]},
+        {"tail": {"stored": 0, "text": 0, "own": ""}},
+        {"tail": {"stored": -1, "text": 0, "own": "x"}},
+        {"chunks": [{"digest": "x", "size": 0}]},
+        {"digest": EMPTY.upper()},
     ],
 )
 def test_objects_that_cannot_hold_a_file_are_refused(folder: Backend, more: dict[str, Any]) -> None:
@@ -102,14 +104,14 @@ def test_objects_that_cannot_hold_a_file_are_refused(folder: Backend, more: dict
 
 def test_files_beyond_their_pack_are_refused(folder: Backend) -> None:
     document = of("a", pack=0, offset=5)
-    document["packs"] = [{"sha256": EMPTY, "size": 4}]
+    document["packs"] = [{"digest": EMPTY, "size": 4}]
     with pytest.raises(StoreProblem):
         load(folder, stored(folder, document))
 
 
 def test_packs_beyond_any_memory_are_refused(folder: Backend) -> None:
     document = of("a", pack=0)
-    document["packs"] = [{"sha256": EMPTY, "size": 1 << 40}]
+    document["packs"] = [{"digest": EMPTY, "size": 1 << 40}]
     with pytest.raises(StoreProblem, match="an object called"):
         load(folder, stored(folder, document))
 
@@ -123,5 +125,5 @@ def test_what_is_no_snapshot_is_said_to_be_none(folder: Backend, data: bytes) ->
 
 
 def test_another_version_is_refused(folder: Backend) -> None:
-    with pytest.raises(StoreProblem, match=r"karat\.snapshot/2"):
-        load(folder, stored(folder, {**of("a"), "schema": "karat.snapshot/2"}))
+    with pytest.raises(StoreProblem, match=r"karat\.snapshot/3"):
+        load(folder, stored(folder, {**of("a"), "schema": "karat.snapshot/3"}))

@@ -22,7 +22,7 @@ from karat.findings import CannotVerify, KaratError
 from karat.goldens.paths import walk
 from karat.goldens.provenance import read_record, record_path
 from karat.hunts.model import Point
-from karat.hunts.report.reproduce import reproduce_command
+from karat.hunts.report.reproduce import reproduce_script
 from karat.hunts.settings import HuntSettings
 from karat.net.package_index import IndexAddress, files
 from karat.system.git import only_writer
@@ -263,7 +263,7 @@ def test_what_a_journal_calls_a_commit_and_a_variable(pasted: Callable[[str], No
     probe = {"command": ["true"], "env": {"A": HOSTILE, f"B{HOSTILE}": "1", f"TOKEN{HOSTILE}": "1"}}
     tables = {"stages": ["commits"], "repositories": [{"name": "code", "url": "."}], "probe": probe}
     settings = msgspec.convert(tables, HuntSettings)
-    line = reproduce_command(settings, "commits", Point(id="p", label="p", parts={"code": HOSTILE}), {})
+    line = reproduce_script(settings, "commits", Point(id="p", label="p", parts={"code": HOSTILE}), {})
     assert HOSTILE in line
-    # All steps at once, whatever the first ones end with.
-    pasted(line.replace('cd "$(mktemp -d)" && ', "").replace(" && ", "; "))
+    # All steps, whatever the first ones end with.
+    pasted("\n".join(step for step in line.split("\n")[3:] if not step.startswith("cd ")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zipfile
 from pathlib import Path
@@ -119,16 +118,6 @@ def test_members_and_what_they_unpack_to_together_have_settings(
         Archive(file).wanted(lambda _: True)
     monkeypatch.setenv(variable, high)
     assert len(Archive(file).wanted(lambda _: True)) == 2
-
-
-def test_a_compressed_log_is_unpacked_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from karat.changepoints.readers.log_files import open_log
-
-    monkeypatch.setenv("KARAT_MAX_LOG_MB", "1")
-    path = tmp_path / "a.log.gz"
-    path.write_bytes(gzip.compress(bytes(2 << 20)))
-    with pytest.raises(OSError, match="more than 1 MiB; KARAT_MAX_LOG_MB changes the limit"):
-        open_log(path)
 
 
 def test_columns_are_reported_in_the_order_of_the_table() -> None:

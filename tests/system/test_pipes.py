@@ -67,7 +67,6 @@ ELSEWHERE = [
     ("p", ("verify", "p")),
     ("p", ("replay", "p", "--run", "a:b")),
     ("p", ("policy", "scan", "p")),
-    ("p", ("policy", "gate", "--exemptions", "p")),
     ("exemptions.toml", ("policy", "gate")),
     ("policy-baseline.json", ("policy", "gate")),
     ("hunt.toml", ("hunt", "run")),

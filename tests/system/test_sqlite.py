@@ -80,7 +80,8 @@ def test_a_writer_attaches_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["x'00ff'", "NULL", "1e999", "'text'", "9223372036854775807"])
 def test_cells_of_any_type_are_read(tmp_path: Path, value: str) -> None:
     columns = "stage, position, label, at, metric, value, outcome, signature"
-    made = (f"CREATE TABLE series ({columns})", f"INSERT INTO series SELECT {', '.join([value] * 8)}")
+    metrics = "CREATE TABLE metrics (name, better, unit)"
+    made = (metrics, f"CREATE TABLE series ({columns})", f"INSERT INTO series SELECT {', '.join([value] * 8)}")
     (sheet,) = read_database(database(tmp_path / "a.db", *made), "a.db", ReadOptions())
     assert isinstance(sheet, Sheet)
     assert len(sheet.rows) == 1

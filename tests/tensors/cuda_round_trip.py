@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from karat.tensors.arrays import is_tensor, tensor_of, value_of
-from karat.tensors.blocks import digest_of
 from karat.tensors.compare import compare_tensors
+from karat.tensors.digests import digest_of
 from karat.tensors.dtypes import TABLE, nbytes
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2), (2, 3, 5), (1000, 1001))

@@ -151,9 +151,10 @@ def test_integers_are_exact(dtype: str, expected: int, actual: int, apart: int) 
     assert (n.mismatches, n.first_mismatch, n.bit_equal) == (1, (1,), 1)
     assert n.max_abs == float(apart)
     assert n.max_ulp is None
-    assert numbers(e, a, rtol=0, atol=apart).mismatches == 0
+    assert numbers(e, a, rtol=0, atol=apart).mismatches == 1  # a tolerance is for floats
+    assert numbers(e, a, rtol=0, atol=apart, integers=True).mismatches == 0
     if apart > 1 and float(apart - 1) < float(apart):
-        assert numbers(e, a, rtol=0, atol=apart - 1).mismatches == 1
+        assert numbers(e, a, rtol=0, atol=apart - 1, integers=True).mismatches == 1
 
 
 def test_bools_are_exact_and_any_byte_but_zero_is_true() -> None:

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from factories.bit_patterns import Bytes, extent_of
 from karat.tensors.arrays import tensor_of
-from karat.tensors.blocks import Hashing, digest_of
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison
+from karat.tensors.digests import digest_of
 from karat.tensors.tensor import Damaged, TensorExtent
 
 
@@ -65,9 +63,9 @@ class TestDigests:
     @pytest.mark.parametrize("side", [0, 1])
     def test_a_wrong_digest_is_damage_of_that_side(self, side: int) -> None:
         said = [digest_of(self.e), digest_of(self.a)]
-        said[side] = "0" * 64
+        said[side] = "blake3:" + "0" * 64
         words = ("expected", "actual")
-        with pytest.raises(Damaged, match=f"expected sha256 0+ on the {words[side]} side") as caught:
+        with pytest.raises(Damaged, match=f"expected the digest blake3:0+ on the {words[side]} side") as caught:
             compare_tensors("x", extent_of(self.e), extent_of(self.a), digests=(said[0], said[1]))
         assert f"the {words[1 - side]} side" not in str(caught.value)
 
@@ -93,25 +91,3 @@ class TestDigests:
         bits = np.zeros(4, np.float32)
         found = {digest_of(tensor_of(x)) for x in (bits, bits.reshape(2, 2), bits.view("i4"), bits[:2].view("f8"))}
         assert len(found) == 4
-
-
-class Slow:
-    """A hash that takes its time, and notes what it has seen."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def update(self, data: memoryview) -> None:
-        time.sleep(0.01)
-        self.seen.append(data[0])
-
-
-def test_a_block_is_hashed_before_its_memory_is_used_again() -> None:
-    one, slow = tensor_of(np.zeros(1)), [Slow(), Slow()]
-    blocks = [np.full(1, number, np.uint8) for number in range(4)]
-    with Hashing(one, one) as hashing:
-        hashing.running = list(slow)
-        for number, block in enumerate(blocks):
-            hashing.begin(block, block)
-            # The next block but one is read over the one before this.
-            assert all(each.seen[:number] == [*range(number)] for each in slow)

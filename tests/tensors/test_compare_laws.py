@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 
 from karat.tensors import compare
 from karat.tensors.arrays import tensor_of
-from karat.tensors.bits import distances, most_steps
+from karat.tensors.bits import distances
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import TensorNumbers
-from karat.tensors.dtypes import TABLE, dtype_named, tolerance_for
+from karat.tensors.dtypes import dtype_named, tolerance_for
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WHOLE = ("int64", "uint64", "int32", "uint8", "int4")
@@ -62,8 +62,11 @@ def pairs(draw: st.DrawFn, names: tuple[str, ...] = (*FLOATS, *WHOLE), finite: b
     return expected.astype(dtype_of(name)), actual.astype(dtype_of(name))
 
 
-def compared(e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_nan: bool = False) -> TensorNumbers:
-    found = compare_tensors("x", tensor_of(e), tensor_of(a), rtol=rtol, atol=atol, equal_nan=equal_nan)
+def compared(
+    e: Any, a: Any, rtol: float = 1e-3, atol: float = 1e-6, *, equal_nan: bool = False, integers: bool = False
+) -> TensorNumbers:
+    sides = tensor_of(e), tensor_of(a)
+    found = compare_tensors("x", *sides, rtol=rtol, atol=atol, equal_nan=equal_nan, integers=integers)
     assert found.numbers is not None
     assert found.passed == (found.numbers.mismatches == 0)
     return found.numbers
@@ -119,9 +122,10 @@ def test_the_verdict_on_floats_is_the_definition(
 def test_the_verdict_on_integers_is_exact(pair: Any, atol: int) -> None:
     e, a = pair
     atol = int(float(atol))
-    n = compared(e, a, 0, atol)
+    n = compared(e, a, 0, atol, integers=True)
     apart = [abs(int(y) - int(x)) for x, y in zip(e, a, strict=True)]
     assert n.mismatches == sum(each > atol for each in apart)
+    assert compared(e, a, 0, atol).mismatches == sum(each > 0 for each in apart)  # unless asked, exact
     assert n.max_abs == float(max(apart))
     assert n.max_abs_at == (apart.index(max(apart)),)
 
@@ -309,16 +313,6 @@ def test_ulps_are_numpys_steps(pair: Any) -> None:
             assert x == y
 
 
-@pytest.mark.parametrize("name", [name for name, of in TABLE.items() if of.itemsize == 1 and of.kind == "float"])
-def test_the_most_steps_are_the_largest_distance_of_any_two_codes(name: str) -> None:
-    codes = np.arange(256, dtype=np.uint8)
-    for turn in range(0, 256, 5):
-        other = np.roll(codes, turn)
-        assert most_steps(TABLE[name], codes, other) == distances(TABLE[name], codes, other).max()
-        one, two = codes[9:10], other[9:10]
-        assert most_steps(TABLE[name], one, two) == distances(TABLE[name], one, two).max()
-
-
 def test_large_tensors_in_every_way() -> None:
     """Real chunks, real threads: one long tensor, NaN in a few places, against numpy in float64."""
     rng = np.random.default_rng(0)
@@ -370,3 +364,24 @@ def test_the_same_complex_numbers_that_need_care_get_it(value: complex) -> None:
     assert found.nan_expected == isnan(abs(value)) == found.mismatches
     assert found.inf_expected == (abs(value) == inf)
     assert found.sqnr_db == inf
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_step_is_missed_however_far_apart_the_numbers_before_were(name: str, seed: int) -> None:
+    """Chunks whose pairs are farther and farther apart: by a factor, by a sign, and from nothing at all."""
+    rng, dtype = np.random.default_rng(seed), dtype_of(name)
+    e = rng.standard_normal(6400)
+    rows = e.reshape(100, 64)
+    a = e * (1 + rng.standard_normal(e.size) * 1e-3)
+    for at in range(0, 100, 3):
+        row, number = a.reshape(100, 64)[at], rng.integers(64)
+        row[number] *= 2.0 ** (rng.integers(-1, 2) * at / 8)
+        if at % 4 == 1:
+            row[number] *= -1
+        if at % 5 == 2:
+            rows[at, number] = 0
+    e, a = e.astype(dtype), a.astype(dtype)
+    found = in_chunks(e, a, 64, 2, 1)
+    apart = distances(dtype_named(name), e.view(np.uint8), a.view(np.uint8))
+    assert (found.max_ulp, found.bit_equal) == (int(apart.max()), int(np.count_nonzero(apart == 0)))

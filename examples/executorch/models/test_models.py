@@ -14,7 +14,7 @@ from runner import run
 if TYPE_CHECKING:
     from flows import Flow
 
-    from karat.captures.golden import Golden
+    from karat.snapshots.golden import Golden
 
 
 @pytest.mark.parametrize("shapes", ["static", "dynamic"])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from flows import Flow
 
-    from karat.captures.golden import Golden
+    from karat.snapshots.golden import Golden
 
 OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,

@@ -1,7 +1,8 @@
 """Audit: a tree → what is wrong with its goldens today. The front door of this room.
 
 Each golden is read and judged alone, as `karat diff` judges a new one. What one golden cannot say of itself comes from the
-others (copies), from git (when it was last refreshed) and from the tests of the tree (whose golden it is).
+others (copies), from git (when it was last refreshed) and from the tests of the tree (whose golden it is). Captured cases in a
+folder, a zip or a store are audited by themselves.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,20 +20,22 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from karat.audits.settings import AuditSettings
-from karat.bundles.layout import candidates, case_folders, folders_above
+from karat.bundles.compare import CONTROLS, control_findings
+from karat.bundles.layout import MANIFEST, OWN, candidates, case_folders, folders_above, is_of_zips
 from karat.compare.change import Change
 from karat.diffs.history import kept_history
 from karat.diffs.sides import Item, OnDisk
 from karat.diffs.workers import Task, compare_items
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.paths import Globs, PathFilter, identity_of, walk
-from karat.report.words import count, few
+from karat.report.words import count, few, severity_counts
+from karat.settings import AuditSettings
 from karat.system import git
 from karat.system.command import Command
 from karat.system.foreign.limits import SOURCE, read_plain
 
 if TYPE_CHECKING:
+    from karat.bundles.cases import Case
     from karat.diffs.diff import DiffOptions
 
 _MONTH = 365.2425 / 12 * 86_400
@@ -49,6 +53,14 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     unjudged: tuple[str, ...] = ()  # Kinds of findings that there may be and that were not looked for.
     findings: tuple[Finding, ...] = ()
 
+    def headline(self) -> str:
+        worst = len({f.path for f in self.findings if f.severity is Severity.FAIL and f.path})
+        parts = [f"{count(self.goldens, 'golden')}: {severity_counts(self.findings) or 'nothing to object to'}"]
+        parts += [f"{count(worst, 'file')} must not stay so"] if worst else []
+        parts += [count(self.tests, "test")] if self.tests else []
+        parts += [f"{self.known:,} known"] if self.known else []
+        return " · ".join(parts)
+
 
 class _Tree(msgspec.Struct, frozen=True):
     """What is audited: the goldens, everything else that lies beside them, and what is to be said of the audit itself."""
@@ -63,24 +75,14 @@ class _Tree(msgspec.Struct, frozen=True):
     unjudged: set[str] = set()
 
     def leave_out(self, what: str, why: str, *kinds: str) -> None:
-        """Say that something was not looked at."""
-        self.notes.append(f"{what} not looked at: {why}")
+        self.notes.append(f"not looked at: {what}; {why}")
         self.unjudged.update(kinds)
 
 
 def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: date) -> AuditReport:
     """All goldens of a work tree, or of any other folder; `options.only` narrows them."""
     repository = git.find_root(root) == root
-    listed = (os.path.relpath(folder / name, root) for folder, _, names in walk(root) for name in names)
-    found = git.work_tree_files(root) if repository else listed
-    files = frozenset(path for path in found if os.path.lexists(root / path))  # not what is deleted, but not committed
-    is_golden = PathFilter(options.globs, options.exclude, options.only)
-    cases: frozenset[str] = frozenset()
-    if any(candidates(files)):
-        from karat.diffs.cases import WorkTreeFiles
-
-        cases = case_folders(files, WorkTreeFiles(root, files).head)
-    goldens = sorted(p for p in files if is_golden(p) and not cases.intersection(folders_above(p)))
+    files, goldens = goldens_of(root, options, repository=repository)
     if not goldens:
         said = f"expected goldens in {root}, found none that match {', '.join(options.only or options.globs)}"
         nothing = fail("nothing-compared", said, next="karat config --show-origin")
@@ -105,6 +107,20 @@ def audit(root: Path, options: DiffOptions, settings: AuditSettings, *, today: d
         unjudged=tuple(sorted(tree.unjudged)),
         findings=tuple(sorted(advised, key=_order)),
     )
+
+
+def goldens_of(root: Path, options: DiffOptions, *, repository: bool) -> tuple[frozenset[str], list[str]]:
+    """Every file of a tree, and the goldens among them; what belongs to a captured case is none."""
+    listed = (os.path.relpath(folder / name, root) for folder, _, names in walk(root) for name in names)
+    found = git.work_tree_files(root) if repository else listed
+    files = frozenset(path for path in found if os.path.lexists(root / path))  # not what is deleted, but not committed
+    is_golden = PathFilter(options.globs, options.exclude, options.only)
+    cases: frozenset[str] = frozenset()
+    if any(candidates(files)):
+        from karat.diffs.cases import head_on_disk
+
+        cases = case_folders(files, lambda path: head_on_disk(root / path))
+    return files, sorted(p for p in files if is_golden(p) and not cases.intersection(folders_above(p)))
 
 
 def _order(finding: Finding) -> tuple[object, ...]:
@@ -132,8 +148,8 @@ def _without_test(tree: _Tree, tests: Mapping[str, Mapping[str, str]]) -> Iterat
     wanted = tree.settings.tests
     if not tests:
         if wanted or not tree.settings.named_in:
-            why = f"no file is {few(wanted, 2)}" if wanted else "karat.toml has no [audit] tests"
-            tree.leave_out("which goldens have a test was", why, "untested-golden", "test-without-golden")
+            why = f"no file matches {few(wanted, 2)}" if wanted else "karat.toml has no [audit] tests"
+            tree.leave_out("which goldens have a test", why, "untested-golden", "test-without-golden")
         return
     identities = [*tests.values(), *filter(None, tree.goldens.values())]
     shared = sorted(set.intersection(*map(set, identities)))
@@ -163,9 +179,9 @@ def _without_name(tree: _Tree) -> Iterator[Finding]:
         try:
             words.update(_WORD.findall(read_plain(tree.root / path, SOURCE).decode("utf-8", "replace")))
         except OSError as error:
-            tree.leave_out(f"{path} was", f"{error.strerror or error}", "untested-golden")
+            tree.leave_out(path, f"{error.strerror or error}", "untested-golden")
     if globs and not words:
-        tree.leave_out("names of goldens were", f"no file is {few(globs, 2)}", "untested-golden")
+        tree.leave_out("which goldens are named", f"no file matches {few(globs, 2)}", "untested-golden")
     for path in tree.goldens if words else ():
         name = identity_of(path, tree.settings.names).get("name")
         if name and name not in words:
@@ -181,15 +197,14 @@ def _stale(tree: _Tree, now: float) -> Iterator[Finding]:
     elif (git.common_folder(root) / "shallow").exists():
         why = "the clone is shallow (git fetch --unshallow brings the rest)"
     if why and limit:
-        tree.leave_out("ages were", why, "stale-golden")
+        tree.leave_out("how old goldens are", why, "stale-golden")
     if why or not limit:
         return
     kept = kept_history(root, git.root_and_head(root)[1], tree.options, compare=False)
     last: dict[str, int] = {}
     for refresh in kept.refreshes:
         for golden in refresh.goldens:
-            path = kept.paths[golden.path]
-            last[path] = max(last.get(path, 0), refresh.seconds)
+            last[golden.path] = max(last.get(golden.path, 0), refresh.seconds)
     platforms = {path: known.get("platform", "") for path, known in tree.goldens.items() if last.get(path)}
     ages: dict[str, list[int]] = defaultdict(list)
     for path in sorted(platforms, key=last.__getitem__):
@@ -233,3 +248,49 @@ def against_baseline(
         said = f"{path}: {name} is listed and no longer wrong; shorten the list"
         findings.append(fail("baseline-stale", said, path=path, metric=name, next=again.plus("--update-baseline")))
     return replace(report, known=known, findings=tuple(sorted(findings, key=_order)))
+
+
+def is_bundle(word: str) -> bool:
+    """Whether a word means captured cases: a zip, a capture folder or a case, a folder of zips, a reference of a store."""
+    from karat.store.place import split_word
+
+    path = Path(word)
+    if path.is_dir():
+        return (path / OWN).is_dir() or (path / MANIFEST).is_file() or is_of_zips(path)
+    return (path.suffix == ".zip" and path.is_file()) or split_word(word) is not None
+
+
+def audit_bundle(word: str) -> AuditReport:
+    """What the captured cases of one place are not worth. Only manifests are read; bytes are for `karat verify`."""
+    from karat.bundles.cases import cases
+    from karat.store.place import open_word
+
+    with closing(open_word(word)) as place:
+        found = cases(place)
+        findings = [*place.findings(), *(finding for case in found for finding in _of_case(case, word))]
+    if not found:
+        then = Command("karat", "verify", word)
+        findings.append(fail("nothing-compared", f"{word}: expected captured cases, found none", path=word, next=then))
+    wrong = Counter(control for case in found for control in case.manifest.vacuous or ())
+    untried = sum(case.manifest.vacuous is None for case in found)
+    notes = [f"{count(wrong[name], 'case')} would pass with {CONTROLS[name]}" for name in CONTROLS if wrong[name]]
+    if untried:
+        notes.append(f"wrong outputs were not tried when {count(untried, 'case')} was captured; capture again")
+    return AuditReport(goldens=len(found), tests=0, notes=tuple(notes), findings=tuple(sorted(findings, key=_order)))
+
+
+def _of_case(case: Case, word: str) -> Iterator[Finding]:
+    """A golden that cannot fail, or that is not finite, and a tolerance that nobody told."""
+    yield from case.findings
+    if any(finding.severity is Severity.FAIL for finding in case.findings):
+        return
+    manifest, label = case.manifest, case.manifest.identity.label
+    yield from control_findings(manifest, Severity.WARN)
+    if manifest.comparator.name == "caller" and manifest.comparator.rtol is None and manifest.comparator.atol is None:
+        said = f"{label} was compared by the test's own means, and told no tolerance"
+        yield warn("untold-tolerance", said, path=case.path, next=Command("karat", "help", "untold-tolerance"))
+    expected = [record for record in manifest.tensors if record.role == "expected"]
+    odd = [record.name for record in expected if record.statistics.nan or record.statistics.inf]
+    if odd:
+        said = f"{label} expects NaN or infinity in {', '.join(odd)}"
+        yield warn("not-finite", said, path=case.path, next=Command("karat", "verify", word))

@@ -6,15 +6,24 @@ import contextlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from posixpath import basename, dirname
 from typing import Self
 
 import msgspec
 
-from karat.bundles.extents import FETCH, LONGEST, FileExtent, PartExtent, copy_to, not_fetched, pointed_size, whole_file
-from karat.bundles.layout import folders_above, has_tensors, is_other_programs
+from karat.bundles.extents import (
+    FETCH,
+    LONGEST,
+    FileExtent,
+    PartExtent,
+    not_fetched,
+    pointed_size,
+    require_file,
+    whole_file,
+)
+from karat.bundles.layout import folders_above
 from karat.bundles.manifest import (
     NAME,
     Comparator,
@@ -26,15 +35,15 @@ from karat.bundles.manifest import (
     case_path,
     read,
 )
-from karat.bundles.places import Place
+from karat.bundles.places import FolderPlace, Place
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
 from karat.findings import Finding, Severity, fail
 from karat.system.names import refusal
-from karat.tensors.blocks import digest_of, start_digest
+from karat.tensors.digests import digest_of, hash_of, is_digest, require_digest
 from karat.tensors.dtypes import nbytes, stored
-from karat.tensors.tensor import BLOCK, Damaged, Extent, Reader, Tensor, TensorExtent
+from karat.tensors.tensor import Damaged, Extent, Tensor, TensorExtent, read_blocks
 
 FILES: Mapping[Role, str] = {"input": "inputs.safetensors", "expected": "expected.safetensors"}
 RAW = "raw"
@@ -58,7 +67,7 @@ class Case:
         self.readable = True
         self._headers: dict[str, Header] = {}
         pointed: dict[str, int] = {}
-        if place.kind == "folder":  # only folders come out of git, where LFS may not have fetched all files
+        if isinstance(place, FolderPlace):  # as git left it; LFS may not have fetched all files
             sizes = {file: pointed_size(self.extent(file), file) for file, size in files.items() if size <= LONGEST}
             pointed = {file: size for file, size in sizes.items() if size is not None}
         away = tuple(
@@ -128,42 +137,26 @@ class Case:
             if found.severity is Severity.FAIL:
                 raise Damaged(found.message)
         structure = self.manifest.inputs if role == "input" else self.manifest.expected
-        tensors: dict[str, Tensor] = {}
-        # In the order of the file, with one reader: a packed file is unpacked once.
-        with contextlib.ExitStack() as stack:
-            readers: dict[str, Reader] = {}
+        with Spool(self) as spool:
             records = (record for record in self.manifest.tensors if record.role == role)
-            for record in sorted(records, key=lambda record: (record.file, self._begin(record))):
-                if record.file not in readers:
-                    readers[record.file] = self.extent(record.file).open()
-                    stack.callback(readers[record.file].close)
-                tensors[record.name] = self._load(record, readers[record.file], verify=verify)
+            tensors = {record.name: self._load(record, spool.tensor(record.name), verify=verify) for record in records}
         # The memory is not shared: no need for a second copy of it.
         return restore(structure, tensors, classes=classes, framework=framework, copy=False)
 
-    def _begin(self, record: TensorRecord) -> int:
-        header = self.header(record.file)
-        return header.start + header.entries[record.name].data_offsets[0]
-
-    def _load(self, record: TensorRecord, reader: Reader, *, verify: bool) -> Tensor:
+    def _load(self, record: TensorRecord, there: TensorExtent, *, verify: bool) -> Tensor:
         import numpy as np
 
-        begin = self._begin(record)
-        data = np.empty(nbytes(record.dtype, record.shape), np.uint8).data
-        digest = start_digest(record.dtype, record.shape)
-        for at in range(0, len(data), BLOCK):
-            block = data[at : at + BLOCK]
-            reader.read_into(begin + at, block)
-            if verify:
-                digest.update(block)
-        if verify and digest.hexdigest() != record.sha256:
-            where = f"{self.name_of(record.file)}, {record.name}"
-            raise Damaged(f"{where}: expected the digest {record.sha256}, found {digest.hexdigest()}")
+        data = np.empty(there.extent.size, np.uint8).data
+        with contextlib.closing(there.extent.open()) as reader:
+            reader.read_into(0, data)
         shared = ("dtype", "shape", "strides", "framework", "big_endian", "device")
-        return Tensor(data=data, **{name: getattr(record, name) for name in shared})
+        tensor = Tensor(data=data, **{name: getattr(record, name) for name in shared})
+        if verify:
+            found = digest_of(tensor, hash_of(record.digest))
+            require_digest(f"{self.name_of(record.file)}, {record.name}", record.digest, found)
+        return tensor
 
     def program(self) -> Extent | None:
-        """The bytes of the program; None if the case has none."""
         return None if self.manifest.program is None else self.extent(self.manifest.program.file)
 
     def copy_program(self, to: Path) -> None:
@@ -173,18 +166,17 @@ class Case:
             raise Damaged(f"{self.path}: expected a program, found a case without one")
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
-            found = copy_to(extent, to)
+            with to.open("xb") as file:
+                require_file(extent, record.digest, self.name_of(record.file), file.write)
         except Damaged:
             to.unlink()
             raise
-        if found != record.sha256:
-            to.unlink()
-            raise Damaged(f"{self.name_of(record.file)}: expected sha256 {record.sha256}, found {found}")
 
 
-def cases(place: Place) -> tuple[Case, ...]:
-    """Every case of a place, sorted by folder; also those whose manifest is not whole."""
-    return tuple(Case(place, folder, files) for folder, files in sorted(divide(place)[0].items()))
+def cases(place: Place, without: Collection[str] = ()) -> tuple[Case, ...]:
+    """Every case of a place, sorted by folder, but for some folders; also those whose manifest is not whole."""
+    found = sorted(divide(place)[0].items())
+    return tuple(Case(place, folder, files) for folder, files in found if folder not in without)
 
 
 def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
@@ -194,25 +186,31 @@ def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
     programs have a manifest.json, too; theirs is a file of no case.
     """
     files = place.files()
-    folders = {dirname(path) for path in files if basename(path) == NAME and _is_ours(place, path)}
+    named = (path for path in files if path.endswith(NAME) and basename(path) == NAME)
+    folders = {dirname(path) for path in named if _is_ours(place, path)}
     owned: dict[str, dict[str, int]] = {}
-    strays = []
+    strays, prefix = [], "/"  # What the names in a folder begin with; the files of one come in a row.
     for path, size in files.items():
-        folder = next((above for above in folders_above(path) if above in folders), None)
-        if folder is None:
-            strays.append(path)
-        else:
-            owned.setdefault(folder, {})[path[len(folder) + 1 if folder else 0 :]] = size
+        if not path.startswith(prefix):
+            folder = next((above for above in folders_above(path) if above in folders), None)
+            if folder is None:
+                strays.append(path)
+                continue
+            prefix = f"{folder}/" if folder else ""
+        owned.setdefault(prefix[:-1], {})[path[len(prefix) :]] = size
     return owned, tuple(strays)
 
 
 def _is_ours(place: Place, manifest: str) -> bool:
-    if place.kind != "folder" or has_tensors(manifest, place.files()):
+    """Whether a manifest is a case's: one that is damaged may be, one that is intact says so."""
+    beside = (f"{manifest.removesuffix(NAME)}{file}" for file in FILES.values())
+    if place.kind != "folder" or any(file in place.files() for file in beside):
         return True  # nobody else puts files into a zip or a store
     try:
-        return not is_other_programs(place.read(manifest))
-    except Damaged:
+        content = msgspec.json.decode(place.read(manifest))
+    except (Damaged, ValueError, RecursionError):  # msgspec's are among the second
         return True
+    return isinstance(content, dict) and not {"identity", "comparator"}.isdisjoint(content)
 
 
 def _stand_in(folder: str) -> Manifest:
@@ -263,17 +261,17 @@ class Spool:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="karat-unpacked-")
             path = Path(self._folder.name) / str(len(self._unpacked))
-            copy_to(part.whole, path)
+            with path.open("xb") as unpacked:
+                for block in read_blocks(part.whole):
+                    unpacked.write(block)
             self._unpacked[file] = msgspec.structs.replace(whole_file(path), name=file)
         extent = msgspec.structs.replace(part, whole=self._unpacked[file])
         return TensorExtent(dtype=found.dtype, shape=found.shape, extent=extent)
 
     def verified(self, name: str) -> TensorExtent:
         """The same, once its digest has been checked; `Damaged` if it is another."""
-        tensor, expected = self.tensor(name), self._case.record(name).sha256
-        found = digest_of(tensor)
-        if found != expected:
-            raise Damaged(f"{name}: expected the digest {expected}, found {found}")
+        tensor, expected = self.tensor(name), self._case.record(name).digest
+        require_digest(name, expected, digest_of(tensor, hash_of(expected)))
         return tensor
 
 
@@ -321,15 +319,21 @@ def _check_manifest(manifest: Manifest, folder: str) -> Iterator[str]:
         yield "expected each tensor once in the manifest, found one twice"
     for record in manifest.tensors:
         yield from _check_record(record)
+    digests = {record.name: record.digest for record in manifest.tensors}
+    if manifest.program is not None:
+        digests["program"] = manifest.program.digest
+    for name, digest in digests.items():
+        if not is_digest(digest):
+            yield f"expected a digest of {name!r:.100} such as blake3:1f3c…, found {digest!r:.100}"
     for role, structure in (("input", manifest.inputs), ("expected", manifest.expected)):
         try:
-            named = Counter(check_structure(structure))
+            named = sorted(check_structure(structure))
         except Damaged as damage:
             yield f"the structure of {role}: {damage}"
             continue
-        recorded = Counter(record.name for record in manifest.tensors if record.role == role)
+        recorded = sorted(record.name for record in manifest.tensors if record.role == role)
         if named != recorded:
-            odd = min((named - recorded) + (recorded - named))
+            odd = min((Counter(named) - Counter(recorded)) + (Counter(recorded) - Counter(named)))
             yield f"expected the structure of {role} to name every tensor once, found {odd!r:.100} out of place"
     if manifest.headers.keys() != {record.file for record in manifest.tensors}:
         yield "expected a hash for the header of each safetensors file, found others"
@@ -363,11 +367,11 @@ def check_header(header: Header, manifest: Manifest, file: str, name: str) -> No
         odd = min(header.entries.keys() ^ records.keys())
         raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
     for key, record in records.items():
-        entry, form = header.entries[key], stored(record.dtype, record.shape)
+        entry, (code, shape) = header.entries[key], stored(record.dtype, record.shape)
         begin, end = entry.data_offsets
-        if (entry.dtype, entry.shape, end - begin) != (form.code, form.header_shape, record.nbytes):
+        if (entry.dtype, entry.shape, end - begin) != (code, shape, record.nbytes):
             raise Damaged(
-                f"{name}: expected {key!r:.100} as {form.code} {list(form.header_shape)}, found "
+                f"{name}: expected {key!r:.100} as {code} {list(shape)}, found "
                 f"{entry.dtype} {list(entry.shape)} in {end - begin:,} bytes"
             )
     if header.sha256 != manifest.headers[file]:

@@ -4,33 +4,42 @@ A list for a tuple of the same length, or another kind of mapping with the same 
 lost or gained element, another class and another type of leaf do. Numbers of Python are compared as tensors without
 dimensions, and with such tensors if dtypes need not agree; text and the like exactly. Two Nones are the same and no
 evidence: a test whose functions forgot to return must not pass.
+
+A tolerance that nothing can exceed is no evidence, either: `accepted_controls` says which wrong outputs it would let pass.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from math import prod
 from typing import Any, Unpack
 
 import msgspec
+import numpy as np
 
 from karat.bundles.extents import read_all
+from karat.bundles.manifest import Comparator, Manifest
 from karat.bundles.structure import flatten, tensor_names
 from karat.bundles.values import READERS, Flat
 from karat.findings import Finding, Severity, fail
 from karat.report.words import count
+from karat.system.command import Command
+from karat.tensors.bits import Values
 from karat.tensors.compare import compare_tensors
-from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, within
+from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, Tolerance, within
+from karat.tensors.dtypes import tolerance_for
+from karat.tensors.statistics import largest_of, sample_of
 from karat.tensors.tensor import BLOCK, CannotStore, Tensor, TensorExtent
 
-_FAMILIES = {
-    **dict.fromkeys(("list", "tuple", "torch.Size", "slice", "range"), "sequences"),
-    **dict.fromkeys(("dict", "ordereddict", "defaultdict"), "mappings"),
-    **dict.fromkeys(("dataclass", "namedtuple", "structseq"), "records"),
-    "enum": "members",
+_PARTS = {
+    **dict.fromkeys(("list", "tuple", "torch.Size", "slice", "range"), "elements"),
+    **dict.fromkeys(("dict", "ordereddict", "defaultdict"), "keys"),
+    **dict.fromkeys(("dataclass", "namedtuple", "structseq"), "fields"),
 }
-"""Kinds whose parts are compared with each other → the method that does."""
+"""Kinds whose parts are compared with each other → what those are."""
 # Quotes inside of text are escaped, so this is no text.
 _NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
 _Tensors = Mapping[str, Tensor | TensorExtent]
@@ -58,6 +67,75 @@ def _flat(value: Any, side: str) -> Flat:
         raise CannotStore(side + str(error).removeprefix("expected")) from None
 
 
+CONTROLS = {
+    "zeros": "zeros",
+    "another": "the values of another tensor of the case",
+    "permuted": "the same elements in another order",
+    "one-element": "one element that is off by 10%",
+}
+_SAMPLE = 1 << 16  # Elements that stand for all of a larger tensor.
+
+
+def accepted_controls(inputs: Flat, expected: Flat, comparator: Comparator) -> tuple[str, ...]:
+    """The wrong outputs of `CONTROLS` that would pass in place of the expected ones, as far as the comparator says how.
+
+    A control passes if it does for every tensor and number that it changes. Zeros and one element are judged by the
+    largest of all elements, the other two by a sample where there are many.
+    """
+    accepted: dict[str, bool] = {}
+    given = comparator.rtol, comparator.atol
+    for name, tensor in expected.tensors.items():
+        if isinstance(tensor, Tensor) and (held := sample_of(tensor, _SAMPLE)) is not None and held.size:
+            others = [each for flat in (inputs, expected) for key, each in flat.tensors.items() if key != name]
+            alike = [each for each in others if isinstance(each, Tensor) and each.shape == tensor.shape]
+            how = tolerance_for(tensor.dtype, tensor.dtype, *given, integers=comparator.integers)
+            top = largest_of(tensor) if prod(tensor.shape) > _SAMPLE else None
+            for control, passed in _tried(held, how, alike, top):
+                accepted[control] = accepted.get(control, True) and passed
+    for number in comparator.results:
+        at = number.numbers and number.numbers.max_expected
+        if number.name not in expected.tensors and number.tolerance is not None and at is not None:
+            for control, passed in _tried(np.array([at]), number.tolerance, (), None):
+                accepted[control] = accepted.get(control, True) and passed
+    return tuple(control for control in CONTROLS if accepted.get(control))
+
+
+def control_findings(manifest: Manifest, severity: Severity = Severity.INFO) -> Iterator[Finding]:
+    """What the controls of a case found when it was captured."""
+    if manifest.vacuous:
+        wrong, label = " and ".join(CONTROLS[name] for name in manifest.vacuous), manifest.identity.label
+        said = f"{label} would pass as well with {wrong} in place of what is expected"
+        numbers = dict.fromkeys(manifest.vacuous, 1)
+        then = Command("karat", "help", "vacuous-golden")
+        yield Finding(
+            kind="vacuous-golden", severity=severity, message=said, path=manifest.path, numbers=numbers, next=then
+        )
+
+
+def _tried(held: Values, given: Tolerance, others: Sequence[Tensor], top: float | None) -> Iterator[tuple[str, bool]]:
+    """Control → whether it passes for a tensor; none that would not change it."""
+
+    def passes(wrong: Values) -> bool:
+        with np.errstate(all="ignore"):
+            inside = np.abs(wrong - held) <= given.atol + given.rtol * np.abs(held)
+            equal = (wrong == held) | (given.equal_nan & np.isnan(wrong) & np.isnan(held))
+        return bool((inside & np.isfinite(held) | equal).all())
+
+    fine = np.isfinite(held)
+    top = float(np.abs(held[fine]).max(initial=0)) if top is None else top
+    if top:
+        yield "zeros", bool(fine.all()) and top <= given.atol + given.rtol * top
+        yield "one-element", max(top / 10, 1.0 if given.origin == "integers" else 0.0) <= given.atol + given.rtol * top
+    same = partial(np.array_equal, held, equal_nan=True)
+    samples = (sample_of(each, _SAMPLE) for each in others)
+    # Two elements in a byte are two numbers of one sample.
+    found = [each for each in samples if each is not None and each.shape == held.shape and not same(each)]
+    if found:
+        yield "another", any(passes(other) for other in found)
+    if not same(held[::-1]):
+        yield "permuted", passes(held[::-1])
+
+
 class _Comparer:
     def __init__(self, expected: _Tensors, actual: _Tensors, criteria: Criteria) -> None:
         self._expected, self._actual, self._criteria = expected, actual, criteria
@@ -70,14 +148,17 @@ class _Comparer:
     def compare(self, expected: Any, actual: Any, name: str) -> None:
         own = str(_content(expected)) if _kind(expected) == "tensor" else None
         one, other = _leaf(expected, self._expected), _leaf(actual, self._actual)
-        family = _FAMILIES.get(_kind(expected))
+        kinds = _kind(expected), _kind(actual)
+        parts = _PARTS.get(kinds[0])
         alike = one is not None and other is not None and one[0] == other[0]
         if one is not None and other is not None and (alike or not self._criteria.get("check_dtype", True)):
             self.comparisons.append(compare_tensors(own or name, one[1], other[1], **self._criteria))
-        elif family is not None and family == _FAMILIES.get(_kind(actual)):
-            getattr(self, family)(expected, actual, name)
-        elif _kind(expected) != _kind(actual):
+        elif parts is not None and parts == _PARTS.get(kinds[1]):
+            self._parts(parts, expected, actual, name)
+        elif kinds[0] != kinds[1]:
             self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
+        elif kinds[0] == "enum" and (expected["enum"], expected["member"]) == (actual["enum"], actual["member"]):
+            self.compare(expected["value"], actual["value"], name)
         else:
             self._exact(expected, actual, name)
 
@@ -95,38 +176,17 @@ class _Comparer:
         findings = () if message is None else (fail(change, f"{within(name)}{message}", where=name),)
         self.comparisons.append(Comparison(name=name, dtype=kind, shape=(), findings=findings))
 
-    def sequences(self, expected: Any, actual: Any, name: str) -> None:
-        self._same_kind(expected, actual, name)
-        old, new = _content(expected), _content(actual)
-        if len(old) != len(new):
-            counted = count(len(old), "element")
-            self.report("structure-changed", name, f"expected {counted}, found {count(len(new), 'element')}")
-        by_index = [{str(i): (str(i), value) for i, value in enumerate(side)} for side in (old, new)]
-        self._entries(by_index[0], by_index[1], name)
-
-    def mappings(self, expected: Any, actual: Any, name: str) -> None:
-        self._same_kind(expected, actual, name)
-        old, new = _keyed(expected, self._expected), _keyed(actual, self._actual)
-        if old.keys() != new.keys():
-            self.report("structure-changed", name, f"expected the keys {_names(old)}, found {_names(new)}")
-        self._entries(old, new, name)
-
-    def records(self, expected: Any, actual: Any, name: str) -> None:
-        old, new = _fields(expected), _fields(actual)
-        if (_kind(expected), _content(expected)) != (_kind(actual), _content(actual)):
+    def _parts(self, parts: str, expected: Any, actual: Any, name: str) -> None:
+        old, new = _entries(parts, expected, self._expected), _entries(parts, actual, self._actual)
+        kinds = _kind(expected), _kind(actual)
+        other_class = parts == "fields" and (kinds[0], _content(expected)) != (kinds[1], _content(actual))
+        if other_class:
             self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
-        elif old.keys() != new.keys():
-            self.report("structure-changed", name, f"expected the fields {_names(old)}, found {_names(new)}")
-        self._entries(old, new, name)
-
-    def members(self, expected: Any, actual: Any, name: str) -> None:
-        """Of enums: by class and name; the value is the enum's own business unless they differ."""
-        if (expected["enum"], expected["member"]) == (actual["enum"], actual["member"]):
-            self.compare(expected["value"], actual["value"], name)
-        else:
-            self._exact(expected, actual, name)
-
-    def _entries(self, old: _Entries, new: _Entries, name: str) -> None:
+        elif kinds[0] != kinds[1]:
+            message = f"expected a {kinds[0]}, found a {kinds[1]}; what they hold is compared"
+            self.report("structure-changed", name, message, Severity.INFO)
+        if old.keys() != new.keys() and not other_class:
+            self.report("structure-changed", name, f"expected {_listed(parts, old)}, found {_listed(parts, new)}")
         for key, (shown, value) in old.items():
             if key in new:
                 self.compare(value, new[key][1], f"{name}/{shown}")
@@ -135,12 +195,6 @@ class _Comparer:
         for key, (shown, value) in new.items():
             if key not in old and next(tensor_names(value), None) is not None:
                 self.report("gained-tensor", f"{name}/{shown}", "expected no tensor, found one")
-
-    def _same_kind(self, expected: Any, actual: Any, name: str) -> None:
-        old, new = _kind(expected), _kind(actual)
-        if old != new:
-            message = f"expected a {old}, found a {new}; what they hold is compared"
-            self.report("structure-changed", name, message, Severity.INFO)
 
 
 def _kind(node: Any) -> str:
@@ -155,11 +209,11 @@ def _content(node: dict[str, Any]) -> Any:
     return next(iter(node.values()))
 
 
-def _fields(node: dict[str, Any]) -> _Entries:
-    return {field: (field, value) for field, value in node["fields"]}
-
-
-def _keyed(node: dict[str, Any], tensors: _Tensors) -> _Entries:
+def _entries(parts: str, node: dict[str, Any], tensors: _Tensors) -> _Entries:
+    if parts == "fields":
+        return {field: (field, value) for field, value in node["fields"]}
+    if parts == "elements":
+        return {str(index): (str(index), value) for index, value in enumerate(_content(node))}
     found = {}
     for key, value in _content(node):
         shown = key if isinstance(key, str) else msgspec.json.encode(key).decode()
@@ -194,7 +248,7 @@ def _describe(node: Any) -> str:
     kind = _kind(node)
     if kind in {"dataclass", "namedtuple", "structseq"}:
         return f"a {kind} {_content(node)}"
-    if kind in _FAMILIES and kind != "enum":
+    if kind in _PARTS:
         return f"a {kind} of {len(_content(node))}"
     if kind in {"tensor", "None"}:
         return "a tensor" if kind == "tensor" else kind
@@ -208,6 +262,8 @@ def _describe(node: Any) -> str:
     return f"{kind} {shown}" if len(shown) <= 80 else f"{kind} {shown[:80]}…"
 
 
-def _names(entries: _Entries) -> str:
+def _listed(parts: str, entries: _Entries) -> str:
+    if parts == "elements":
+        return count(len(entries), "element")
     names = [shown for shown, _ in entries.values()]
-    return f"{', '.join(names[:8]) or 'none at all'}{', …' if len(names) > 8 else ''}"
+    return f"the {parts} {', '.join(names[:8]) or 'none at all'}{', …' if len(names) > 8 else ''}"

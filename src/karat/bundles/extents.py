@@ -13,6 +13,8 @@ from typing import ClassVar
 
 import msgspec
 
+from karat.system.foreign.limits import CLOSED, NO_FOLLOW, NO_WAIT
+from karat.tensors.digests import FileDigest, Hash, hash_of, require_digest
 from karat.tensors.tensor import Damaged, Extent, Reader, read_blocks
 
 LONGEST = 1024
@@ -25,7 +27,7 @@ FETCH = "git lfs pull"
 class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
     """A range of a plain file; a file that is another size when it is opened is damage."""
 
-    path: Path
+    path: str | Path
     start: int
     size: int
     file_size: int
@@ -71,9 +73,9 @@ class _FileReader:
         self._file.close()
 
 
-def open_plain(path: Path, name: str) -> int:
+def open_plain(path: str | Path, name: str) -> int:
     """A handle of a plain file; links are not followed, and a pipe does not block."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDONLY | CLOSED | NO_FOLLOW | NO_WAIT
     try:
         handle = os.open(path, flags)
     except OSError as error:
@@ -140,21 +142,20 @@ def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> No
         raise Damaged(f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all")
 
 
-def file_digest(extent: Extent, watch: Callable[[memoryview], object] = lambda _: None) -> str:
-    """The sha256 of an extent; `watch` is called with every block."""
-    from karat.system.hashes import sha256
-
-    digest = sha256()
+def file_digest(extent: Extent, kind: Hash, watch: Callable[[memoryview], object] = lambda _: None) -> str:
+    """The digest of an extent's bytes, `blake3:…` or `sha256:…`; `watch` is called with every block."""
+    running = FileDigest(kind)
     for block in read_blocks(extent):
-        digest.update(block)
+        running.update(block)
         watch(block)
-    return digest.hexdigest()
+    return running.text()
 
 
-def copy_to(extent: Extent, path: Path) -> str:
-    """Write the bytes to a new file; returns their sha256."""
-    with path.open("xb") as file:
-        return file_digest(extent, file.write)
+def require_file(
+    extent: Extent, digest: str, name: str, watch: Callable[[memoryview], object] = lambda _: None
+) -> None:
+    """`Damaged` unless the bytes have the recorded digest."""
+    require_digest(name, digest, file_digest(extent, hash_of(digest), watch))
 
 
 def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> bytes:

@@ -1,7 +1,7 @@
 """index.json: everything that a packed place holds, so that what is missing is noticed as surely as what changed.
 
 It stands at the root of a zip, is written last, and seals itself as a manifest does. `archive` is over every
-byte of the zip before the index, and the form of the rest is fixed (`karat.bundles.zip_format`), so there is no
+byte of the zip before the index, and the form of the rest is fixed (`karat.bundles.zips`), so there is no
 byte of a zip that nothing vouches for. A folder that a zip was unpacked to is held against names, sizes and
 the manifests' seals; the manifests vouch for every byte of the rest.
 """
@@ -9,6 +9,7 @@ the manifests' seals; the manifests vouch for every byte of the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 
@@ -17,11 +18,13 @@ import msgspec
 from karat.bundles.extents import file_digest, whole_file
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place
-from karat.bundles.zip_format import STORED, read_members
+from karat.bundles.zips import STORED, read_members
 from karat.findings import Finding, fail
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
-from karat.tensors.tensor import Damaged
+from karat.system.processes import available_cores
+from karat.tensors.digests import digest_of, hash_of
+from karat.tensors.tensor import Damaged, TensorExtent
 
 SCHEMA = "karat.index/1"
 NAME = "index.json"
@@ -40,11 +43,14 @@ class IndexedCase(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True):
+class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The bytes of the zip before the index."""
 
     size: int
     sha256: str
+    digest: str | None = (
+        None  # The same bytes' as a tensor of uint8, which all cores can check; zips made before have none.
+    )
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +92,6 @@ def decode(data: bytes) -> Index:
 
 
 def read(place: Place) -> Index | None:
-    """The index of a place; None if it has none, `Damaged` if it is not whole."""
     return decode(place.read(NAME, LIMIT)) if NAME in place.files() else None
 
 
@@ -133,14 +138,20 @@ def _check_archive(place: Place, expected: IndexedArchive, progress: Callable[[i
         if last.start != expected.size:
             raise Damaged(f"expected {expected.size:,} bytes before {NAME}, found {last.start:,}")  # noqa: TRY301
         before = msgspec.structs.replace(whole_file(path), size=expected.size)
-        found = file_digest(before, lambda block: progress(len(block)) if progress is not None else None)
+        count = progress or (lambda _: None)
+        if expected.digest is None:
+            right, found = f"sha256:{expected.sha256}", file_digest(before, "sha256", lambda block: count(len(block)))
+        else:
+            bits = TensorExtent(dtype="uint8", shape=(expected.size,), extent=before)
+            with ThreadPoolExecutor(min(8, available_cores())) as pool:
+                right, found = expected.digest, digest_of(bits, hash_of(expected.digest), run=pool.map, watch=count)
     except OSError as error:
         yield _damaged("", f"expected to read it, but: {error.strerror or error}", place)
     except Damaged as damage:
         yield _damaged("", f"{damage}; a zip that another tool repacked is no longer karat's", place)
     else:
-        if found != expected.sha256:
-            yield _damaged("", f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}", place)
+        if found != right:
+            yield _damaged("", f"expected the digest {right} of the bytes before {NAME}, found {found}", place)
 
 
 def _damaged(path: str, message: str, place: Place) -> Finding:

@@ -5,11 +5,8 @@ Saying that a tree holds no case must be quick, because most hold none; so this 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-
-import msgspec
 
 OWN = ".karat"  # What starts with it at the root are the records of capture sessions.
 SUMS = "SHA256SUMS"  # What `karat pack` writes beside its zips.
@@ -45,14 +42,13 @@ def case_folders(paths: Collection[str], head: Callable[[str], bytes]) -> frozen
     A manifest that was damaged says nothing any more, and its case must not be lost for that. What lies
     inside a case is a file of it, whatever it is called.
     """
-    ours = (path for path in candidates(paths) if has_tensors(path, paths) or _MARK in head(path))
-    found = {path[: -len(MANIFEST) - 1] for path in ours}
+    above = {path[: -len(MANIFEST)]: path for path in candidates(paths)}
+    found = {
+        folder[:-1]
+        for folder, path in above.items()
+        if any(f"{folder}{tensors}" in paths for tensors in TENSORS) or _MARK in head(path)
+    }
     return frozenset(folder for folder in found if not (folder and found.intersection(folders_above(folder))))
-
-
-def has_tensors(manifest: str, paths: Collection[str]) -> bool:
-    """Whether tensors lie beside a manifest, whatever it says."""
-    return any(f"{manifest[: -len(MANIFEST)]}{tensors}" in paths for tensors in TENSORS)
 
 
 def capture_root(folder: str) -> str:
@@ -60,40 +56,8 @@ def capture_root(folder: str) -> str:
     return "/".join(folder.split("/")[:-_DEPTH])
 
 
-def is_other_programs(data: bytes) -> bool:
-    """Whether a manifest is intact and of another program; one that is damaged may be ours."""
-    if _MARK in data[:HEAD]:
-        return False
-    try:
-        content = msgspec.json.decode(data)
-    except (ValueError, RecursionError):  # msgspec's are among the former
-        return False
-    return not (isinstance(content, dict) and "identity" in content and "comparator" in content)
-
-
-def has_case(root: Path) -> bool:
-    """Whether a folder on disk holds a case somewhere; the first one decides."""
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if name != ".git" and not name.startswith(OWN))
-        if MANIFEST in files and (any(name in files for name in TENSORS) or _is_manifest(Path(folder, MANIFEST))):
-            return True
-    return False
-
-
-def _is_manifest(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return _MARK in file.read(HEAD)
-    except OSError:
-        return False  # whoever reads the folder will say so
-
-
 def is_of_zips(folder: Path) -> bool:
-    """Whether there are zips in a folder and no file of another kind."""
-    found = False
-    for _, folders, files in os.walk(folder):
-        folders.sort()
-        if any(not file.endswith(".zip") and file != SUMS for file in files):
-            return False
-        found = found or any(file != SUMS for file in files)
-    return found
+    """Whether a folder is what `karat pack` leaves: zips, their sums, and perhaps a folder of zips of single cases."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    own = (name.endswith(".zip") or name in {SUMS, "cases"} or name.startswith(OWN) for name in names)
+    return all(own) and any(name.endswith(".zip") for name in names)

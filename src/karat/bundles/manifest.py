@@ -19,7 +19,8 @@ from karat.system.names import DEVICE
 from karat.tensors.comparison import Comparison, Statistics
 from karat.tensors.tensor import Damaged
 
-SCHEMA = "karat.bundle/1"
+SCHEMA = "karat.bundle/2"
+FORMAT_1 = "karat.bundle/1"  # What karat wrote before; its digests are sha256.
 NAME = "manifest.json"
 Role = Literal["input", "expected"]
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n\}\n\Z')
@@ -49,13 +50,13 @@ class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     dtype: str  # float32, bfloat16, float8_e4m3fn, int4, complex128, <M8[ns], …
     shape: tuple[int, ...]
     file: str
-    sha256: str  # Over dtype, shape and bytes: `karat.tensors.blocks`.
+    digest: str  # Over dtype, shape and bytes, as `blake3:…`: `karat.tensors.digests`.
     nbytes: int
     statistics: Statistics
     framework: str = "numpy"  # numpy, numpy-scalar, torch or jax.
     device: str = "cpu"
     big_endian: bool = False  # The array was big-endian; its bytes here are not.
-    strides: tuple[int, ...] | None = None  # In elements, where asked for and not C order.
+    strides: tuple[int, ...] | None = None  # In elements; None for C order, and for views with gaps.
     raw: str | None = None  # The same bytes without a header, where asked for: `raw/input.0.bin`.
 
 
@@ -63,7 +64,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the case whose bytes mean nothing to karat: a program."""
 
     file: str
-    sha256: str
+    digest: str  # Over its bytes: `blake3:…`.
     size: int
     name: str  # As the test called it.
 
@@ -75,6 +76,7 @@ class Comparator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`caller`: the test compared by its own means and says that it passed; weaker evidence."""
     rtol: float | None = None  # As given; None where each dtype's own tolerance holds.
     atol: float | None = None
+    integers: bool = False  # Whether rtol and atol hold for integers as well, which are exact otherwise.
     equal_nan: bool = False
     check_dtype: bool = True
     note: str | None = None
@@ -105,6 +107,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """safetensors file → sha256 of its header; with the tensors' own hashes, no byte of it is left out."""
     program: FileRecord | None
     comparator: Comparator
+    vacuous: tuple[str, ...] | None = None
+    """Wrong outputs that would have passed as well, by the names of `bundles.compare.CONTROLS`; None if none was tried."""
     seeds: Mapping[str, int | str]
     environment: Environment
     session: str  # Identifies the test session; the same for all workers and shards of one CI run.
@@ -123,21 +127,31 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def read(data: bytes, name: str = NAME) -> Manifest:
-    """The manifest of a file; `Damaged` if it is none, is of a newer karat, or its seal is broken."""
+    """The manifest of a file, of either format; `Damaged` if it is none, is of a newer karat, or its seal is broken."""
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: expected a manifest in JSON, found none: {error}"[:300]) from None
-    if schema != SCHEMA:
-        raise Damaged(f"{name}: expected a manifest of the schema {SCHEMA}, found {schema[:80]!r}")
-    found = _SEAL.search(data)
-    bare = sha256_hex(data[: found.start(1)] + data[found.end(1) :]) if found else ""
-    if found is None or bare != found.group(1).decode():
+    if schema not in {SCHEMA, FORMAT_1}:
+        raise Damaged(f"{name}: expected a manifest of the schema {SCHEMA} or {FORMAT_1}, found {schema[:80]!r}")
+    if not is_sealed(data):
         raise Damaged(f"{name}: expected the manifest as it was sealed, found it changed")
     try:
-        return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Damaged(f"{name}: expected a manifest of {SCHEMA}: {error}"[:300]) from None
+        if schema == SCHEMA:
+            return msgspec.json.decode(data, type=Manifest)
+        content = msgspec.json.decode(data)
+        for record in (*content["tensors"], content["program"]):
+            if record is not None:
+                record["digest"] = f"sha256:{record.pop('sha256')}"
+        return msgspec.convert(content, Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{name}: expected a manifest of {schema}: {error}"[:300]) from None
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether a manifest is as it was sealed; whether it makes sense is another matter."""
+    found = _SEAL.search(data)
+    return found is not None and sha256_hex(data[: found.start(1)] + data[found.end(1) :]).encode() == found[1]
 
 
 class _Schema(msgspec.Struct):

@@ -52,7 +52,6 @@ from karat.bundles.values import (
 )
 from karat.findings import Finding, info
 from karat.system.hashes import sha256_hex
-from karat.tensors.arrays import is_tensor, tensor_of, value_and_note
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
 _LONGEST = 100
@@ -204,6 +203,9 @@ class _Flattener:
         return made | ({"items": list(value.items)} if value.items is not None else {})
 
     def _tensor(self, value: Any, path: _Path) -> Any:
+        # Whoever only verifies needs no numpy.
+        from karat.tensors.arrays import is_tensor, tensor_of
+
         if not is_tensor(value):
             _refuse(path, value, "it has no form in a bundle")
         if self._unordered:
@@ -346,6 +348,8 @@ class _Restorer:
         if tensor is None:
             raise Damaged(f"{where}: expected a tensor of the case, found the name {name!r:.100}")
         wanted = "numpy-scalar" if kind == "scalar" else self._framework
+        from karat.tensors.arrays import value_and_note
+
         value, note = value_and_note(tensor, wanted, copy=self._copy)
         if note is not None:
             self._tell(name, note)

@@ -1,22 +1,25 @@
 """The files of tensors: safetensors, and the raw form for readers without it.
 
-safetensors is written by its library, which gets pointers, so that ten gigabytes are not copied; it orders tensors by
-the width of their dtype and then by name, so that the same tensors make the same bytes. Its header, a length and JSON,
-is read here, because the library reads neither a range of a zip's member nor of an object in a store. The header is
-believed only as far as it is consistent: every byte after it belongs to exactly one tensor.
+safetensors, a header of a length and JSON and then the tensors' bytes, is written and read here: its library neither
+hashes what it writes, nor writes with several threads, nor reads a range of a zip's member or of an object in a store. Tensors are in
+the library's order, by dtype and then by name, so that the same tensors make the same bytes. A header is believed
+only as far as it is consistent: every byte after it belongs to exactly one tensor.
 
 In the raw form each tensor's elements have a file of their own, in C order, little-endian, sub-byte integers in a byte
-each, beside a table that a C++ program can read. `tensors.txt` begins with the line `karat-raw 1`; every further line
+each, beside a table that a C++ program can read. `tensors.txt` begins with the line `karat-raw 2`; every further line
 is one tensor, seven fields separated by tabs: role, name, dtype, shape (`2x3`, `-` for a single element without
-dimensions), bytes, their sha256, and the file beside the table.
+dimensions), bytes, the tensor's digest, and the file beside the table; an eighth, `1x2`, has the strides, in elements,
+of a tensor that did not lie in C order in memory. In `karat-raw 1`, of bundles of format 1, the
+digest is the file's plain sha256.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +27,20 @@ import msgspec
 
 from karat.bundles.extents import FileExtent, PartExtent, open_plain, read_all
 from karat.bundles.manifest import TensorRecord, safe_name
-from karat.findings import UsageError
-from karat.system.hashes import is_sha256, sha256, sha256_hex
-from karat.tensors.dtypes import nbytes, stored
-from karat.tensors.tensor import BLOCK, Damaged, Extent, Tensor, TensorExtent
+from karat.system.foreign.limits import CLOSED
+from karat.system.hashes import is_sha256, sha256_hex, start_hash
+from karat.tensors.digests import PIECE, TensorDigest, digest_of, is_digest
+from karat.tensors.dtypes import CODES, nbytes, stored
+from karat.tensors.tensor import Damaged, Extent, Tensor, TensorExtent, layout_of
 
+SMALL = 1 << 20  # Bytes up to which a file is not worth a thread, or a sync, of its own.
 LARGEST = 64 << 20  # Bytes of a header; a hundred for each tensor is usual.
 _LENGTH = 8
+_FIRST = 4096  # Bytes that hold most headers.
+_PART = 4 << 20  # Bytes that are hashed and written while they are in a cache.
 TABLE = "tensors.txt"
-FIRST = "karat-raw 1"
+FIRST = "karat-raw 2"
+FIRST_1 = "karat-raw 1"
 _SHAPE = re.compile(r"-|\d{1,19}(x\d{1,19})*")
 _FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
 
@@ -56,12 +64,14 @@ def read_header(extent: Extent, name: str) -> Header:
     size = extent.size
     if size < _LENGTH:
         raise Damaged(f"{name}: expected a safetensors file, found {size:,} bytes")
-    prefix = read_all(PartExtent(whole=extent, start=0, size=_LENGTH, name=name))
-    length = int.from_bytes(prefix, "little")
+    first = read_all(PartExtent(whole=extent, start=0, size=min(size, _FIRST), name=name))
+    length = int.from_bytes(first[:_LENGTH], "little")
     start = _LENGTH + length
     if length > min(size - _LENGTH, LARGEST):
         raise Damaged(f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}")
-    whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
+    whole = first[:start]
+    if start > len(first):
+        whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
     entries = _entries(whole[_LENGTH:], name)
     at = 0
     for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
@@ -92,48 +102,58 @@ def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
         raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a new file and wait for the disk; returns the sha256 of its header, length and padding included."""
-    try:
-        import safetensors
-    except ImportError:
-        raise UsageError(
-            "writing tensors needs safetensors, which is not installed", next_command="pip install 'karat[capture]'"
-        ) from None
-    import numpy as np
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], run: Callable[..., Iterable[bytes]] = map
+) -> tuple[str, dict[str, str]]:
+    """Write a new file and wait for the disk if it is large; the sha256 of its header, and the digest of each tensor.
 
-    specs, alive = {}, []
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        form = stored(tensor.dtype, tensor.shape)
-        elements = np.frombuffer(tensor.data, np.uint8)
-        alive.append(elements)  # the library holds addresses only
-        specs[name] = safetensors.TensorSpec(
-            dtype=form.dtype,
-            shape=list(form.shape),
-            data_ptr=elements.ctypes.data if elements.size else 0,
-            data_len=elements.size,
-        )
-    # The library writes another file and moves it here, readable to this user alone: so the name is taken
-    # first, which fails where something is, and its mode given to what replaces it.
-    with path.open("xb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    Each byte is hashed on its way. The bytes are those that the format's library would write. `run` maps a function over pieces of tensors, an
+    executor's `map` for instance; what lies on a device is brought to the host piece by piece.
+    """
+    forms = {name: stored(tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+    order = [*CODES.values()]
+    at, entries, places = 0, {}, {}
+    for name in sorted(tensors, key=lambda name: (order.index(forms[name][0]), name)):
+        size, places[name] = tensors[name].size, at
+        entries[name] = {"dtype": forms[name][0], "shape": forms[name][1], "data_offsets": (at, at + size)}
+        at += size
+    text = msgspec.json.encode(entries)
+    text += b" " * (-len(text) % _LENGTH)
+    header = len(text).to_bytes(_LENGTH, "little") + text
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o666)
     try:
-        safetensors.serialize_file(specs, path)
-    except safetensors.SafetensorError as error:
-        if (found := re.search(r"os error (\d+)", str(error))) is None:
-            raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from None
-    alive.clear()
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fchmod(handle, mode)
-        os.fsync(handle)
-        length = os.pread(handle, _LENGTH, 0)
-        header = os.pread(handle, int.from_bytes(length, "little"), _LENGTH)
+        _write_at(handle, memoryview(header), 0)
+        digests = {}
+        for name, tensor in tensors.items():
+            digest = TensorDigest(tensor.dtype, tensor.shape)
+            start = len(header) + places[name]
+            digests[name] = digest.text(
+                [*run(partial(_write_piece, handle, start, tensor), range(0, tensor.size or 1, PIECE))]
+            )
+        if len(header) + at >= SMALL:
+            os.fsync(handle)
     finally:
         os.close(handle)
-    return sha256_hex(length + header)
+    return sha256_hex(header), digests
+
+
+def _write_piece(handle: int, start: int, tensor: Tensor, at: int) -> bytes:
+    """Write a piece of a tensor whose elements start there in the file; the hash of the piece."""
+    from karat.tensors.bits import TensorBlocks  # whoever only verifies needs no numpy
+
+    running, stop = start_hash("blake3"), min(tensor.size, at + PIECE)
+    with closing(TensorBlocks(tensor, _PART)) as blocks:
+        for first in range(at, stop, _PART):
+            block = blocks.block(first, min(stop, first + _PART)).data
+            running.update(block)
+            _write_at(handle, block, start + first)
+    return bytes(running.digest())
+
+
+def _write_at(handle: int, data: memoryview, at: int) -> None:
+    while data:
+        done = os.pwrite(handle, data, at)
+        data, at = data[done:], at + done
 
 
 class RawRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,18 +162,24 @@ class RawRow(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    sha256: str  # Of the file's bytes; empty where a program that wrote it had no way to hash.
+    digest: str  # The tensor's, in a table of format 1 the sha256 of the file; empty where a program could not hash.
     file: str
+    strides: tuple[int, ...] | None = None  # In elements, of what did not lie in C order.
 
 
-def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple[RawRow, ...]:
-    """Write (role, name, tensor) into an empty folder, and the table last."""
+def write_raw(
+    folder: Path,
+    tensors: Iterable[tuple[str, str, Tensor]],
+    digest: Callable[[str, Tensor], str] = lambda _, tensor: digest_of(tensor),
+) -> tuple[RawRow, ...]:
+    """Write (role, name, tensor) into an empty folder, and the table last; `digest` is that of a name, if it is known."""
     rows, named = [], [*tensors]
     files = file_names(name for _, name, _ in named)
     for role, name, tensor in named:
-        digest, size, file = _write(folder / files[name], tensor.data), len(tensor.data), files[name]
-        dtype, shape = tensor.dtype, tensor.shape
-        rows.append(RawRow(role=role, name=name, dtype=dtype, shape=shape, nbytes=size, sha256=digest, file=file))
+        file, size = files[name], tensor.size
+        _write(folder / file, tensor.data)
+        told = {name: getattr(tensor, name) for name in ("dtype", "shape", "strides")}
+        rows.append(RawRow(role=role, name=name, nbytes=size, digest=digest(name, tensor), file=file, **told))
     _write(folder / TABLE, memoryview(encode_rows(rows)))
     return tuple(rows)
 
@@ -173,29 +199,24 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _write(path: Path, data: memoryview) -> str:
-    digest = sha256()
+def _write(path: Path, data: memoryview) -> None:
     with path.open("xb") as file:
-        for at in range(0, len(data), BLOCK):
-            block = data[at : at + BLOCK]
-            digest.update(block)
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
+        file.write(data)
 
 
 def row_of(record: TensorRecord, digest: str, file: str) -> RawRow:
-    """The line of a recorded tensor in the table; `digest` is over the file's bytes."""
+    """The line of a recorded tensor in the table."""
     row = msgspec.convert(record, RawRow, from_attributes=True)
-    return msgspec.structs.replace(row, sha256=digest, file=file)
+    return msgspec.structs.replace(row, digest=digest, file=file)
 
 
-def encode_rows(rows: Iterable[RawRow]) -> bytes:
-    lines = [FIRST]
+def encode_rows(rows: Iterable[RawRow], first: str = FIRST) -> bytes:
+    lines = [first]
     for row in rows:
-        shape = "x".join(str(length) for length in row.shape) or "-"
-        fields = (row.role, row.name, row.dtype, shape, str(row.nbytes), row.sha256, row.file)
+        shape = "x".join(map(str, row.shape)) or "-"
+        fields = [row.role, row.name, row.dtype, shape, str(row.nbytes), row.digest, row.file]
+        if row.strides is not None and first == FIRST:
+            fields.append("x".join(map(str, row.strides)))
         lines.append("\t".join(fields))
     return "\n".join([*lines, ""]).encode()
 
@@ -206,7 +227,7 @@ def decode_rows(data: bytes, name: str = TABLE) -> tuple[RawRow, ...]:
         first, *lines = data.decode().split("\n")
     except UnicodeDecodeError:
         raise Damaged(f"{name}: expected a table in UTF-8, found other bytes") from None
-    if first.rstrip("\r") != FIRST:
+    if first.rstrip("\r") not in {FIRST, FIRST_1}:
         raise Damaged(f"{name}: expected the first line {FIRST!r}, found {first[:80]!r}")
     plain = [line.rstrip("\r") for line in lines]
     rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(plain, start=2) if line]
@@ -218,23 +239,28 @@ def decode_rows(data: bytes, name: str = TABLE) -> tuple[RawRow, ...]:
 
 def _row(line: str, where: str) -> RawRow:
     fields = line.split("\t")
-    if len(fields) != 7:
-        raise Damaged(f"{where}: expected 7 fields separated by tabs, found {len(fields)}")
-    role, name, dtype, shape, size, digest, file = fields
+    if len(fields) not in {7, 8}:
+        raise Damaged(f"{where}: expected 7 or 8 fields separated by tabs, found {len(fields)}")
+    role, name, dtype, shape, size, digest, file, *layout = fields
     sound = (
-        _SHAPE.fullmatch(shape)
+        all(_SHAPE.fullmatch(lengths) for lengths in (shape, *layout))
         and size.isdecimal()
         and size.isascii()
         and len(size) < 20
         and _FILE.fullmatch(file)
-        and (not digest or is_sha256(digest))
+        and (not digest or is_digest(digest) or is_sha256(digest))
     )
     if not sound:
-        raise Damaged(f"{where}: expected role, name, dtype, shape, bytes, sha256, file; {line!r}")
-    lengths = () if shape == "-" else tuple(int(length) for length in shape.split("x"))
+        raise Damaged(f"{where}: expected role, name, dtype, shape, bytes, digest, file; {line!r}")
+    lengths, *strides = [() if text == "-" else tuple(map(int, text.split("x"))) for text in (shape, *layout)]
     if nbytes(dtype, lengths) != int(size):
         raise Damaged(f"{where}: expected {nbytes(dtype, lengths):,} bytes for {dtype} of {shape}, found {size}")
-    return RawRow(role=role, name=name, dtype=dtype, shape=lengths, nbytes=int(size), sha256=digest, file=file)
+    if strides and layout_of(lengths, strides[0]) is None:
+        raise Damaged(
+            f"{where}: expected the strides of a tensor without gaps, not in C order, found {layout[0][:100]}"
+        )
+    found = RawRow(role=role, name=name, dtype=dtype, shape=lengths, nbytes=int(size), digest=digest, file=file)
+    return msgspec.structs.replace(found, strides=strides[0]) if strides else found
 
 
 def read_raw(folder: Path) -> tuple[tuple[RawRow, TensorExtent], ...]:

@@ -1,15 +1,14 @@
 """Verify every byte of every case against its manifest, and every file against all manifests.
 
-`verify_place` reads in order to verify. A `Witness` watches the files of a case while they are read anyway, to be
-packed: what was verified is then the very bytes that were packed, and they are read once. Statistics are not computed
-again: they follow from the bytes, which the digests vouch for.
+Statistics are not computed again: they follow from the bytes, which the digests vouch for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from posixpath import basename, dirname
 from typing import Any
 
@@ -17,22 +16,22 @@ import msgspec
 
 from karat.bundles import index
 from karat.bundles.cases import FILES, RAW, Case, cases, divide, finding
-from karat.bundles.extents import file_digest
-from karat.bundles.manifest import NAME, TensorRecord, read
+from karat.bundles.extents import require_file
+from karat.bundles.manifest import FORMAT_1, TensorRecord
 from karat.bundles.places import Place
-from karat.bundles.tensor_files import LARGEST, TABLE, decode_rows, encode_rows, row_of
+from karat.bundles.tensor_files import FIRST, FIRST_1, LARGEST, SMALL, TABLE, encode_rows, row_of
 from karat.findings import Finding
 from karat.system.hashes import sha256
 from karat.system.processes import available_cores
-from karat.tensors.blocks import start_digest
+from karat.tensors.digests import PIECE, TensorDigest, digest_of, hash_of, require_digest
 from karat.tensors.tensor import Damaged, read_blocks, read_range
 
 _TABLE = f"{RAW}/{TABLE}"
 Progress = Callable[[int, int], None]
 """Called with the bytes verified so far and those to verify in all, from any thread, one at a time."""
-Watch = Callable[[memoryview], None]  # Takes the blocks of one file, in order.
 _Count = Callable[[int], None]
-_Piece = tuple[Case, Callable[[_Count], None]]  # Something of a case that one thread reads from front to back.
+_Map = Callable[..., Iterable[Any]]
+_Piece = tuple[Case, Callable[[_Count, _Map], None]]  # Something of a case; what it maps may run on other threads.
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +45,14 @@ def verify_case(case: Case) -> tuple[Finding, ...]:
     return (*case.findings, *_run(_pieces(case), lambda _: None))
 
 
-def verify_place(place: Place, progress: Progress | None = None) -> Verification:
-    """Everything that is wrong with a place: its cases, its index, and files that belong to no case."""
+def verify_place(place: Place, progress: Progress | None = None, without: Collection[str] = ()) -> Verification:
+    """Everything that is wrong with a place: its index, files of no case, and its cases but those in some folders."""
     from concurrent.futures import ThreadPoolExecutor
 
-    found = cases(place)
+    found = cases(place, without)
     findings = [*place.findings(), *_strays(place)]
     findings += [one for case in found for one in case.findings]
-    if not found and not findings:
+    if not found and not findings and not without:
         message = "expected captured cases, found none; nothing was verified"
         findings.append(finding("nothing-compared", place.name, message))
     count = _counter(place, progress)
@@ -116,17 +115,18 @@ def _run(pieces: Iterable[_Piece], count: _Count) -> tuple[Finding, ...]:
     def verify(piece: _Piece) -> Finding | None:
         case, run = piece
         try:
-            run(count)
+            run(count, beside.map)
         except Damaged as damage:
             return finding("bundle-damaged", case.path, str(damage))
         return None
 
-    with ThreadPoolExecutor(min(8, available_cores())) as pool:
+    threads = min(8, available_cores())
+    with ThreadPoolExecutor(threads) as beside, ThreadPoolExecutor(threads) as pool:
         return tuple(found for found in pool.map(verify, pieces) if found is not None)
 
 
 def _pieces(case: Case) -> Iterator[_Piece]:
-    """A piece per tensor; per file if it is packed and must be read in order.
+    """A piece per tensor; per file if it is small, or packed so that it must be read in order.
 
     Nothing of a case whose names or sizes are wrong already: its findings are enough.
     """
@@ -134,19 +134,19 @@ def _pieces(case: Case) -> Iterator[_Piece]:
         return
     for file in dict.fromkeys(record.file for record in case.manifest.tensors):
         records = [record for record in case.manifest.tensors if record.file == file]
-        if _is_seekable(case, file):
-            yield from ((case, _tensors(case, file, [record])) for record in records)
+        if case.files[file] > SMALL and _is_seekable(case, file):
+            yield from ((case, partial(_verify_tensor, case, record)) for record in records)
         else:
-            yield case, _tensors(case, file, records)
+            yield case, partial(_verify_tensors, case, file, records)
     raws = [record for record in case.manifest.tensors if record.raw is not None]
     if raws:
-        yield case, lambda count: _verify_raw(case, raws, count)
+        yield case, partial(_verify_raw, case, raws)
     program = case.manifest.program
     if program is not None:
 
-        def verify_program(count: _Count) -> None:
-            digest = file_digest(case.extent(program.file), lambda block: count(len(block)))
-            _require(case.name_of(program.file), digest, program.sha256)
+        def verify_program(count: _Count, _: _Map) -> None:
+            name, extent = case.name_of(program.file), case.extent(program.file)
+            require_file(extent, program.digest, name, lambda block: count(len(block)))
 
         yield case, verify_program
 
@@ -159,144 +159,52 @@ def _is_seekable(case: Case, file: str) -> bool:
         return False  # said once, when the file is verified
 
 
-def _tensors(case: Case, file: str, records: list[TensorRecord]) -> Callable[[_Count], None]:
-    def verify(count: _Count) -> None:
-        header = case.header(file)
-        with closing(case.extent(file).open()) as reader:
-            for record in sorted(records, key=lambda r: header.entries[r.name].data_offsets):
-                begin, end = header.entries[record.name].data_offsets
-                digest = start_digest(record.dtype, record.shape)
-                for block in read_range(reader, header.start + begin, end - begin):
-                    digest.update(block)
-                    count(len(block))
-                _require(f"{case.name_of(file)}, {record.name}", digest.hexdigest(), record.sha256)
-
-    return verify
+def _verify_tensor(case: Case, record: TensorRecord, count: _Count, run: _Map) -> None:
+    """A tensor that can be read anywhere; a large one on all threads."""
+    each = run if record.nbytes > PIECE else map
+    found = digest_of(case.tensor(record.name), hash_of(record.digest), run=each, watch=count)
+    require_digest(f"{case.name_of(record.file)}, {record.name}", record.digest, found)
 
 
-def _verify_raw(case: Case, records: list[TensorRecord], count: _Count) -> None:
+def _verify_tensors(case: Case, file: str, records: list[TensorRecord], count: _Count, _: _Map) -> None:
+    """All tensors of a packed file, from its front to its back."""
+    header = case.header(file)
+    with closing(case.extent(file).open()) as reader:
+        for record in sorted(records, key=lambda r: header.entries[r.name].data_offsets):
+            begin, end = header.entries[record.name].data_offsets
+            digest = _start(record)
+            for block in read_range(reader, header.start + begin, end - begin):
+                digest.update(block)
+                count(len(block))
+            require_digest(f"{case.name_of(file)}, {record.name}", record.digest, digest.text())
+
+
+def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map) -> None:
     """The table must say what the manifest says, and each file what the table says."""
     name = case.name_of(_TABLE)
     data = case.place.read(name, LARGEST)
-    found = {row.name: row for row in decode_rows(data, name)}
-    rows = []
+    raws, first_format = [], case.manifest.schema == FORMAT_1
     for record in records:
         # The table is not sealed; the tensors' own digests over the same bytes are.
         file = record.raw or ""
-        own, plain = start_digest(record.dtype, record.shape), sha256()
+        own, plain = _start(record), sha256()
         for block in read_blocks(case.extent(file)):
             own.update(block)
-            plain.update(block)
+            if first_format:
+                plain.update(block)
             count(len(block))
-        _require(case.name_of(file), own.hexdigest(), record.sha256)
-        rows.append(row_of(record, plain.hexdigest(), basename(file)))
-    for row in rows:
-        if found.get(row.name) != row:
-            raise Damaged(f"{name}: expected {row.name} as in the manifest, found {found.get(row.name)}")
-    if encode_rows(rows) != data:
+        require_digest(case.name_of(file), record.digest, own.text())
+        raws.append((record, plain))
+    if _table(raws, first_format=first_format) != data:
         raise Damaged(f"{name}: expected the table as it was written, found it changed")
 
 
-def _require(what: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise Damaged(f"{what}: expected the digest {expected}, found {found}")
+def _table(raws: Iterable[tuple[TensorRecord, Any]], *, first_format: bool) -> bytes:
+    """The table of raw files: records, and in format 1 the sha256 of each file."""
+    rows = ((record, plain.hexdigest() if first_format else record.digest) for record, plain in raws)
+    made = (row_of(record, digest, basename(record.raw or "")) for record, digest in rows)
+    return encode_rows(made, FIRST_1 if first_format else FIRST)
 
 
-class _Span(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Bytes in a row that one hash of the manifest is over."""
-
-    what: str
-    size: int
-    digest: Any
-    expected: str
-
-
-class Witness:
-    """Watches every byte of one case; `problems` says in the end what is not as it was captured."""
-
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._refused: list[str] = []
-        self._spans: list[_Span] = []
-        self._manifest, self._table = bytearray(), sha256()
-        self._raws = {r.raw: (r, sha256()) for r in case.manifest.tensors if r.raw is not None}
-
-    def watch(self, file: str) -> Watch:
-        """What to call with the bytes of a file."""
-        if file == NAME:
-            return self._manifest.extend
-        if file == _TABLE:
-            return self._table.update
-        try:
-            spans = [*self._spans_of(file)]
-        except Damaged as damage:
-            self._refused.append(str(damage))
-            return lambda _: None
-        self._spans += spans
-        watch = _watch(spans)
-        if file not in self._raws:
-            return watch
-        plain = self._raws[file][1]
-
-        def watch_raw(block: memoryview) -> None:
-            watch(block)
-            plain.update(block)
-
-        return watch_raw
-
-    def problems(self) -> tuple[str, ...]:
-        """What is not as the manifest says, once all files have been read."""
-        changed = [*self._refused]
-        for span in self._spans:
-            found = span.digest.hexdigest()
-            if found != span.expected:
-                changed.append(f"{span.what}: expected the digest {span.expected}, found {found}")
-        try:
-            if read(bytes(self._manifest)).sha256 != self._case.manifest.sha256:
-                changed.append(f"{NAME}: expected it to stay as it was, found another while packing")
-        except Damaged as damage:
-            changed.append(str(damage))
-        rows = [row_of(record, plain.hexdigest(), basename(record.raw or "")) for record, plain in self._raws.values()]
-        if not changed and rows and sha256(encode_rows(rows)).digest() != self._table.digest():
-            changed.append(f"{_TABLE}: expected a table of the raw files as they are, found another")
-        return tuple(changed)
-
-    def _spans_of(self, file: str) -> Iterator[_Span]:
-        manifest = self._case.manifest
-        if file in self._raws:
-            yield _tensor_span(file, self._raws[file][0])
-        elif manifest.program is not None and file == manifest.program.file:
-            size, expected = manifest.program.size, manifest.program.sha256
-            yield _Span(what=file, size=size, digest=sha256(), expected=expected)
-        else:
-            header, expected = self._case.header(file), manifest.headers[file]
-            yield _Span(what=f"{file}, header", size=header.start, digest=sha256(), expected=expected)
-            for name in sorted(header.entries, key=lambda n: header.entries[n].data_offsets):
-                yield _tensor_span(f"{file}, {name}", self._case.record(name))
-
-
-def _tensor_span(what: str, record: TensorRecord) -> _Span:
-    digest = start_digest(record.dtype, record.shape)
-    return _Span(what=what, size=record.nbytes, digest=digest, expected=record.sha256)
-
-
-def _watch(spans: list[_Span]) -> Watch:
-    """Deal blocks out to spans, whose borders are nowhere near those of blocks."""
-    coming = iter(spans)
-    digest: Any = None
-    left = 0
-
-    def watch(block: memoryview) -> None:
-        nonlocal digest, left
-        while len(block):
-            while not left:
-                span = next(coming, None)
-                if span is None:
-                    return  # longer than its manifest says, which its size has shown
-                digest, left = span.digest, span.size
-            part = block[:left]
-            digest.update(part)
-            left -= len(part)
-            block = block[len(part) :]
-
-    return watch
+def _start(record: TensorRecord) -> TensorDigest:
+    return TensorDigest(record.dtype, record.shape, hash_of(record.digest))

@@ -1,21 +1,23 @@
 """Write a case: tensors, program and, last, the manifest, without which the folder is no case.
 
-Elements are written straight from memory while other threads hash them and compute their statistics, so that a large
-case takes as long as the disk does. Each file is synced once.
+Elements are hashed on their way to the file, by several threads, so that a large case takes as long as the disk does;
+what lies on a device comes to the host piece by piece. Small files are synced all at once in the end, which the disk does in one go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from time import perf_counter
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 import karat
 from karat.bundles.cases import FILES, RAW
+from karat.bundles.compare import accepted_controls
 from karat.bundles.extents import open_plain
 from karat.bundles.manifest import (
     NAME,
@@ -33,16 +35,17 @@ from karat.bundles.manifest import (
     seal,
 )
 from karat.bundles.structure import flatten
-from karat.bundles.tensor_files import write_raw, write_safetensors
+from karat.bundles.tensor_files import SMALL, write_raw, write_safetensors
 from karat.bundles.values import Flat
 from karat.system.files import sync_folder
-from karat.system.hashes import sha256, sha256_hex
-from karat.tensors.blocks import digest_of
+from karat.system.processes import available_cores
+from karat.tensors.digests import FileDigest
 from karat.tensors.statistics import statistics
 from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor, TensorExtent
 
 LARGEST_MANIFEST = 64 << 20  # Readers take a manifest whole; a list of millions of numbers belongs into a tensor.
-_THREADS = 4
+_QUICK = 5e-4  # Seconds.
+R = TypeVar("R")
 
 
 class CaseContent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -56,7 +59,6 @@ class CaseContent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     comparator: Comparator
     seeds: Mapping[str, int | str] = msgspec.field(default_factory=dict)
     raw: bool = False
-    strides: bool = False
 
 
 class NewCase(CaseContent, frozen=True, kw_only=True, eq=False):
@@ -74,18 +76,20 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     flats = [_flat(case.inputs, "input"), _flat(case.expected, "expected")]
     tensors = {flat.role: {name: _in_memory(name, tensor) for name, tensor in flat.tensors.items()} for flat in flats}
     jobs = [(role, name, tensor) for role, held in tensors.items() for name, tensor in held.items()]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        files = {FILES[role]: held for role, held in tensors.items() if held}
-        headers = {file: pool.submit(write_safetensors, folder / file, held) for file, held in files.items()}
-        digests = [pool.submit(digest_of, tensor) for _, _, tensor in jobs]
+    small = sum(tensor.size for _, _, tensor in jobs) < SMALL
+    files = {FILES[role]: held for role, held in tensors.items() if held}
+    # For a small case, threads cost more than they save.
+    with _Here() if small else ThreadPoolExecutor(max(4, min(16, available_cores()))) as pool:
         numbers = [pool.submit(statistics, tensor) for _, _, tensor in jobs]
         program = None
         if case.program is not None:
             program = pool.submit(write_program, folder, case.program, case.program_name)
+        news = {file: write_safetensors(folder / file, held, pool.map) for file, held in files.items()}
         raws: dict[str, str] = {}
-        if case.raw:
+        if case.raw and jobs:  # without tensors there is nothing for a reader to read
             (folder / RAW).mkdir()
-            rows = pool.submit(write_raw, folder / RAW, jobs).result()
+            known = {name: digest for _, digests in news.values() for name, digest in digests.items()}
+            rows = write_raw(folder / RAW, jobs, lambda name, _: known[name])
             raws = {row.name: f"{RAW}/{row.file}" for row in rows}
         records = tuple(
             TensorRecord(
@@ -94,16 +98,16 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
                 dtype=tensor.dtype,
                 shape=tensor.shape,
                 file=FILES[role],
-                sha256=digest.result(),
-                nbytes=len(tensor.data),
+                digest=news[FILES[role]][1][name],
+                nbytes=tensor.size,
                 statistics=found.result(),
                 framework=tensor.framework,
                 device=tensor.device,
                 big_endian=tensor.big_endian,
-                strides=tensor.strides if case.strides else None,
+                strides=tensor.strides,
                 raw=raws.get(name),
             )
-            for (role, name, tensor), digest, found in zip(jobs, digests, numbers, strict=True)
+            for (role, name, tensor), found in zip(jobs, numbers, strict=True)
         )
         manifest = Manifest(
             karat=karat.__version__,
@@ -112,11 +116,21 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
             inputs=flats[0].structure,
             expected=flats[1].structure,
             tensors=records,
-            headers={file: future.result() for file, future in headers.items()},
+            vacuous=accepted_controls(flats[0], flats[1], case.comparator),
+            headers={file: header for file, (header, _) in news.items()},
             program=program.result() if program is not None else None,
             **{name: getattr(case, name) for name in ("comparator", "seeds", "environment", "session", "created")},
         )
     return _write_manifest(folder, manifest)
+
+
+class _Here(Executor):
+    """Does what it is given at once."""
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **named: Any) -> Future[R]:
+        done: Future[R] = Future()
+        done.set_result(fn(*args, **named))
+        return done
 
 
 def _flat(value: Any, role: Role) -> Flat:
@@ -149,39 +163,47 @@ def _write_manifest(folder: Path, unsealed: Manifest) -> Manifest:
             f"expected plain values that take at most {LARGEST_MANIFEST:,} bytes in a manifest, found "
             f"{len(data):,}; hand over long lists of numbers and long bytes as arrays"
         )
-    with (folder / NAME).open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    for inner in (*(path for path in folder.iterdir() if path.is_dir()), folder):
-        sync_folder(inner)
+    (folder / NAME).write_bytes(data)
+    try:
+        _sync(folder / NAME, *(path for path in folder.rglob("*") if path.name != NAME), folder)
+    except OSError:
+        (folder / NAME).unlink()
+        raise
     return manifest
 
 
+def _sync(first: Path, *rest: Path) -> None:
+    """Wait for the disk; where that takes time, for all but the first at once, since it writes them in one go."""
+    begin = perf_counter()
+    sync_folder(first)
+    with _Here() if perf_counter() - begin < _QUICK else ThreadPoolExecutor(len(rest)) as pool:
+        [*pool.map(sync_folder, rest)]
+
+
 def write_program(folder: Path, program: Path | bytes, name: str | None) -> FileRecord:
-    """Copy the program into the case's folder, hashed in one pass, and wait for the disk."""
+    """Copy the program into the case's folder, hashed in one pass."""
     called = name or (program.name if isinstance(program, Path) else "program.bin")
     file = f"program/{safe_name(called)}"
     (folder / "program").mkdir()
+    digest = FileDigest()
     with (folder / file).open("xb") as target:
         if isinstance(program, bytes):
             target.write(program)
-            digest, size = sha256_hex(program), len(program)
+            digest.update(program)
+            size = len(program)
         else:
-            digest, size = _copy(program, target)
-        target.flush()
-        os.fsync(target.fileno())
-    return FileRecord(file=file, sha256=digest, size=size, name=called)
+            size = _copy(program, target, digest)
+    return FileRecord(file=file, digest=digest.text(), size=size, name=called)
 
 
-def _copy(source: Path, target: BinaryIO) -> tuple[str, int]:
+def _copy(source: Path, target: BinaryIO, digest: FileDigest) -> int:
     try:
         handle = open_plain(source.resolve(), f"program {source}")
     except Damaged as error:
         raise CannotStore(str(error)) from None
     try:
         before = os.fstat(handle)
-        digest, left = sha256(), before.st_size
+        left = before.st_size
         # One byte more than there should be is enough to see that it grows.
         while block := os.read(handle, min(BLOCK, left + 1)):
             left -= len(block)
@@ -195,4 +217,4 @@ def _copy(source: Path, target: BinaryIO) -> tuple[str, int]:
     # It may still be being written: half of an old program and half of a new one is neither.
     if left or (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
         raise CannotStore(f"program {source}: expected it to stay as it is, found it being written")
-    return digest.hexdigest(), before.st_size
+    return before.st_size

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import msgspec
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from karat.bundles.compare import compare_values
 from karat.bundles.manifest import Comparator, Identity
 from karat.bundles.structure import flatten
 from karat.bundles.values import Flat
 from karat.bundles.write import CaseContent
-from karat.captures.functions import CaptureDetails, CheckDetails
+from karat.captures.functions import CaptureDetails
 from karat.findings import Finding, KaratError, Severity, UsageError, info
-from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, TensorNumbers, within
+from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, within
+from karat.tensors.dtypes import checked
+from karat.tensors.report import facts
 from karat.tensors.tensor import CannotStore
 
 _SHOWN = 20
-_ORIGINS = {"given": "as given", "dtype": "of the dtype", "recorded": "as recorded"}
 
 
 class Mismatch(AssertionError):  # noqa: N818 - a test fails with it, as with any assertion
@@ -46,13 +45,9 @@ for _public in (Mismatch, CaptureFailed, CaptureWarning):
     _public.__module__ = "karat"
 
 
-class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A comparison that passed: karat's own, or the caller's."""
-
-    comparator: Comparator
-    expected: Any  # A nested value, or what `flatten` made of it: tensors may come from a device, so that is done once.
-    values: tuple[Any, ...]
-    findings: tuple[Finding, ...] = ()
+Passed = tuple[
+    Comparator, Any
+]  # A comparison that passed, and what is expected: a value, or what `flatten` made of it.
 
 
 class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):
@@ -60,21 +55,20 @@ class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
 
-def compare(expected: object, actual: object, title: str, details: CheckDetails) -> tuple[ComparisonReport, Passed]:
-    """What passed; `Mismatch` otherwise."""
+def _criteria(details: CaptureDetails) -> Criteria:
+    told = {name: details[name] for name in Criteria.__annotations__ if name in details}  # type: ignore[literal-required]
+    return cast("Criteria", told)
+
+
+def compare(expected: object, actual: object, title: str, details: CaptureDetails) -> tuple[ComparisonReport, Passed]:
+    """What passed: karat's comparison, and the expected value, taken apart once; `Mismatch` otherwise."""
     __tracebackhide__ = True
-    criteria: Criteria = {
-        "rtol": details.get("rtol"),
-        "atol": details.get("atol"),
-        "equal_nan": details.get("equal_nan", False),
-        "check_dtype": details.get("check_dtype", True),
-    }
-    flat = _flat(expected, f"{title}: expected")
+    criteria, flat = _criteria(details), _flat(expected, f"{title}: expected")
     report = compare_values(flat, _flat(actual, f"{title}: actual"), **criteria)
     if not report.passed:
         raise Mismatch(describe_mismatch(report, title), report)
     comparator = Comparator(name="karat", **criteria, note=details.get("note"), results=report.comparisons)
-    return report, Passed(comparator=comparator, expected=flat, values=(expected, actual))
+    return report, (comparator, flat)
 
 
 def _flat(value: object, which: str) -> Flat:
@@ -87,28 +81,30 @@ def _flat(value: object, which: str) -> Flat:
         raise UsageError(f"{which} cannot be compared: {error}", next_command=then) from None
 
 
-def by_caller(identity: Identity, expected: object, details: CaptureDetails) -> Passed:
-    """What the caller compared by its own means, with the finding that says so."""
+def by_caller(expected: object, details: CaptureDetails) -> Passed:
+    """What the caller compared by its own means."""
+    for name, given in (("rtol", details.get("rtol")), ("atol", details.get("atol"))):
+        checked(name, given, 0.0)
+    return Comparator(name="caller", **_criteria(details), note=details.get("note")), expected
+
+
+def candidate(
+    identity: Identity, values: Mapping[str, Any], passed: Passed, details: CaptureDetails, *, raw: bool = False
+) -> CaseToCapture:
+    """The case to capture, of `inputs`, `expected` and perhaps `actual`."""
+    comparator, expected = passed
     said = f"{identity.test} compared by its own means; golden.check would record the numbers"
-    finding = info("caller-compared", said, where=identity.test)
-    comparator = Comparator(name="caller", note=details.get("note"))
-    return Passed(comparator=comparator, expected=expected, values=(expected,), findings=(finding,))
-
-
-def candidate(identity: Identity, inputs: Any, passed: Passed, details: CaptureDetails, **form: bool) -> CaseToCapture:
-    """The case to capture; its `form` is `raw` and `strides`."""
     return CaseToCapture(
         identity=identity,
-        inputs=inputs,
-        expected=passed.expected,
-        comparator=passed.comparator,
-        seen=(inputs, *passed.values),
+        inputs=values["inputs"],
+        expected=expected,
+        comparator=comparator,
+        seen=tuple(values.values()),
         program=details.get("program"),
         program_name=details.get("program_name"),
         seeds=details.get("seeds") or {},
-        findings=passed.findings,
-        raw=form.get("raw", False),
-        strides=form.get("strides", False),
+        findings=(info("caller-compared", said, where=identity.test),) if comparator.name == "caller" else (),
+        raw=raw,
     )
 
 
@@ -131,37 +127,10 @@ def describe_mismatch(report: ComparisonReport, title: str) -> str:
 
 
 def _tensor(comparison: Comparison) -> Iterator[str]:
-    shape = "×".join(map(str, comparison.shape)) or "0-d"
-    yield f"  {comparison.name}: {comparison.dtype} {shape}"
+    (_, what), *measured = facts(comparison)
+    yield f"  {comparison.name}: {what}"
     for finding in comparison.findings:
-        # The sentence of a mismatch is repeated below, line by line.
-        is_below = finding.kind == "tensor-mismatch" and comparison.numbers is not None
-        if finding.severity != Severity.INFO and not is_below:
+        if finding.severity != Severity.INFO:
             yield f"    {finding.kind}: {finding.message.removeprefix(within(comparison.name))}"
-    if comparison.numbers is not None:
-        yield from (f"    {line}" for line in _numbers(comparison.numbers))
-    if comparison.tolerance is not None:
-        t = comparison.tolerance
-        yield f"    tolerance: rtol {t.rtol:g}, atol {t.atol:g} ({_ORIGINS[t.origin]})"
-
-
-def _numbers(n: TensorNumbers) -> Iterator[str]:
-    share = n.mismatches / n.elements if n.elements else 0.0
-    first = f", the first at {[*n.first_mismatch]}" if n.first_mismatch is not None else ""
-    yield f"mismatches: {n.mismatches:,} of {n.elements:,} ({share:.2%}){first}"
-    if n.max_abs:
-        worst = f"worst: |actual − expected| = {n.max_abs:g}"
-        if n.max_abs_at is not None:
-            worst += f" at {[*n.max_abs_at]}"
-        if n.max_expected is not None and n.max_actual is not None:
-            worst += f" (expected {n.max_expected:.9g}, actual {n.max_actual:.9g})"
-        yield worst
-    measures = {"mean abs": n.mean_abs, "max rel": n.max_rel, "SQNR dB": n.sqnr_db, "cosine": n.cosine}
-    words = [f"{name} {value:.6g}" for name, value in measures.items() if value is not None]
-    if n.max_ulp is not None:
-        words.insert(2, f"max ULP {n.max_ulp:,}")
-    if words:
-        yield ", ".join(words)
-    if n.nan_expected or n.nan_actual or n.inf_expected or n.inf_actual:
-        actual = f"actual {n.nan_actual:,} NaN and {n.inf_actual:,} inf"
-        yield f"not finite: expected {n.nan_expected:,} NaN and {n.inf_expected:,} inf, {actual}"
+    if words := ", ".join(f"{name} {said}" for name, said in measured if said):
+        yield f"    {words}"

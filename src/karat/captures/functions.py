@@ -1,8 +1,9 @@
 """`karat.capture` and `karat.check_and_capture`: the same capture for unittest and scripts.
 
-Off unless a directory is given or KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR is set. No test runner says how the test
-ends, so a case is published as soon as its comparison passed. Inside a test that pytest runs with capturing on, both
-functions join that session and publish when the test has passed. With capturing off nothing else is imported.
+Off unless a directory is given or KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR is set. A case of a TestCase that a runner
+runs is published once its test has passed; in a script nobody says how it ends, so a case is published as soon as its
+comparison passed. Inside a test that pytest runs with capturing on, both functions join that session, and need not be
+told which test it is. With capturing off nothing else is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ Program: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | 
 
 
 class CaptureDetails(TypedDict, total=False):
-    """What any capture may say besides its values."""
+    """What a check or capture may say besides its values.
+
+    A capture records how its caller compared, so that replays compare alike; without rtol or atol, each dtype's own
+    tolerance holds.
+    """
+
+    rtol: float | None
+    atol: float | None
+    integers: bool  # Whether rtol and atol hold for integers as well, which are exact otherwise.
+    equal_nan: bool
+    check_dtype: bool
 
     program: Program
     program_name: str | None  # What to call a program that is given as bytes.
@@ -36,72 +47,65 @@ class CaptureDetails(TypedDict, total=False):
     note: str | None
 
 
-class CheckDetails(CaptureDetails, total=False):
-    """How actual is compared with expected; without rtol or atol, each dtype's own tolerance holds."""
-
-    rtol: float | None
-    atol: float | None
-    equal_nan: bool
-    check_dtype: bool
-
-
-def require_known(function: str, details: Mapping[str, object], known: type) -> None:
+def require_known(function: str, details: Mapping[str, object]) -> None:
     """TypeError for a keyword that the function does not have."""
-    for name in details.keys() - known.__annotations__.keys():
+    for name in details.keys() - CaptureDetails.__annotations__.keys():
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
-def capture(  # noqa: PLR0913 - one call says everything about one case
-    test: str | TestCase,
+def capture(
+    test: str | TestCase | None = None,
     *,
     inputs: Any,
     expected: Any,
     directory: Directory = None,
     raw: bool = False,
-    strides: bool = False,
     strict: bool | None = None,
     **details: Unpack[CaptureDetails],
 ) -> Path | None:
     """Capture a case that the caller compared itself; returns the case's folder, None if capturing is off.
 
     A case that cannot be captured raises `CaptureFailed` if `strict` (the default in CI), else it warns with
-    `CaptureWarning`. A second capture of one identity always raises.
+    `CaptureWarning`. A second capture of one identity always raises, but only warns in a TestCase, unless `strict` is
+    given: its test is not to blame. `test` may be left out inside pytest.
     """
-    require_known("capture", details, CaptureDetails)
+    require_known("capture", details)
     if not _is_on(directory):
         return None
     from karat.captures.check import by_caller, candidate
     from karat.captures.standalone import identity_of, take
 
     identity = identity_of(test, details)
-    passed = by_caller(identity, expected, details)
-    return take(candidate(identity, inputs, passed, details, raw=raw, strides=strides), directory, strict)
+    values = {"inputs": inputs, "expected": expected}
+    case = candidate(identity, values, by_caller(expected, details), details, raw=raw)
+    return take(case, test, directory, strict)
 
 
 def check_and_capture(  # noqa: PLR0913 - one call says everything about one case
-    test: str | TestCase,
+    test: str | TestCase | None = None,
     *,
     actual: Any,
     expected: Any,
     inputs: Any,
     directory: Directory = None,
     raw: bool = False,
-    strides: bool = False,
     strict: bool | None = None,
-    **details: Unpack[CheckDetails],
+    **details: Unpack[CaptureDetails],
 ) -> ComparisonReport:
     """Raise `Mismatch` unless actual is as expected; then capture the case, as `capture` would."""
     __tracebackhide__ = True
-    require_known("check_and_capture", details, CheckDetails)
+    require_known("check_and_capture", details)
     from karat.captures.check import candidate, compare
 
-    title = test if isinstance(test, str) else test.id()
+    running = os.environ.get("PYTEST_CURRENT_TEST", "check_and_capture").removesuffix(" (call)")
+    title = running if test is None else test if isinstance(test, str) else test.id()
     report, passed = compare(expected, actual, title, details)
     if _is_on(directory):
         from karat.captures.standalone import identity_of, take
 
-        identity = identity_of(test, details)
-        take(candidate(identity, inputs, passed, details, raw=raw, strides=strides), directory, strict)
+        values = {"inputs": inputs, "expected": expected, "actual": actual}
+        case = candidate(identity_of(test, details), values, passed, details, raw=raw)
+        take(case, test, directory, strict)
     return report
 
 

@@ -7,7 +7,6 @@ a second plugin and does the rest.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -15,22 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from karat.captures.golden import Golden
+    from karat.snapshots.golden import Golden
+    from karat.snapshots.session import SnapshotPlugin
 
 MARKER = "karat"
-MARKER_HELP = (
-    "karat(capture=True, suite=None, flow=None, raw=None, strides=None, rtol=None, atol=None): "
-    "whether and as what golden captures this test"
-)
-_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
-    "capture": ("True or False", (bool,)),
-    "suite": ("a text", (str,)),
-    "flow": ("a text", (str,)),
-    "raw": ("True or False", (bool,)),
-    "strides": ("True or False", (bool,)),
-    "rtol": ("a number", (int, float)),
-    "atol": ("a number", (int, float)),
-}
+DESELECTED = pytest.StashKey[bool]()
+_TYPES = {"capture": ("True or False", bool), "suite": ("a text", str), "flow": ("a text", str)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,38 +35,78 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="fail the session if a case could not be captured (the default in CI)",
     )
+    group.addoption(
+        "--karat-strict-vacuous",
+        action="store_true",
+        help="fail the session if a captured case would pass with zeros, permuted or otherwise wrong outputs as well",
+    )
     group.addoption("--no-karat-strict", dest="karat_strict", action="store_false")
     group.addoption("--karat-raw", action="store_true", help="also write headerless .bin files for C++ readers")
-    group.addoption("--karat-strides", action="store_true", help="also record the strides that tensors had")
     group.addoption("--karat-flow", metavar="NAME", help="the flow of tests that do not name theirs")
     group.addoption("--karat-suite", metavar="NAME", help="the suite of tests that do not name theirs")
     group.addoption(
         "--karat-session", metavar="ID", help="the session's name, the same for all shards of a run; also KARAT_SESSION"
     )
-    group.addoption("--karat-replay", metavar="BUNDLE", help="run the captured cases of BUNDLE, and nothing else")
-    group.addoption("--karat-run", metavar="M:F", help="replay with function F of module M")
-    group.addoption("--karat-command", metavar="CMD", help="replay with a command, see karat replay")
-    group.addoption("--karat-replay-settings", metavar="JSON", help=argparse.SUPPRESS)
+    group.addoption(
+        "--karat-update",
+        metavar="GLOB",
+        nargs="?",
+        const="*",
+        help="write the snapshots of golden.series, table, tensors and document that are new or differ; with =GLOB only those "
+        "whose name, test or path it fits",
+    )
+    group.addoption("--karat-update-in-ci", action="store_true", help="let --karat-update write although CI is set")
+    group.addoption(
+        "--karat-repeat",
+        metavar="N",
+        type=int,
+        help="with --karat-update: run each such test N times, and keep its noise",
+    )
+
+
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """A bare --karat-update is for all snapshots, whatever word comes next: it may be a path."""
+    args[:] = ["--karat-update=*" if word == "--karat-update" else word for word in args]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the capturing plugin if a directory is named, be it by a conftest.py just now."""
-    config.addinivalue_line("markers", MARKER_HELP)
+    said = "karat(capture=True, suite=None, flow=None): whether and as what golden captures this test"
+    config.addinivalue_line("markers", said)
     named = config.getoption("karat_capture") or os.environ.get("KARAT_CAPTURE_DIR")
     if named or os.environ.get("GOLDEN_ARTIFACTS_DIR"):
         from karat.captures.pytest_session import CapturePlugin
 
         config.pluginmanager.register(CapturePlugin(config), "karat-capturing")
+    if config.getoption("karat_update") is not None or config.getoption("karat_repeat") is not None:
+        _snapshots(config)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> bool | None:
-    """With --karat-replay, collect the cases of a bundle."""
-    if session.config.getoption("karat_replay") is None:
-        return None
-    from karat.replays.pytest_items import collect
+def _snapshots(config: pytest.Config) -> SnapshotPlugin:
+    """The plugin of snapshots, from the moment on in which it is needed."""
+    from karat.snapshots.session import SnapshotPlugin
 
-    return collect(session)
+    known: SnapshotPlugin | None = config.pluginmanager.get_plugin("karat-snapshots")
+    if known is None:
+        known = SnapshotPlugin(config)
+        config.pluginmanager.register(known, "karat-snapshots")
+    return known
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Remember that some tests were left out: what they would ask for is not known then."""
+    for item in items[:1]:
+        item.config.stash[DESELECTED] = True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Sum up what the last reports of the tests say about snapshots."""
+    reports = (report for kept in terminalreporter.stats.values() for report in kept)
+    told = [report.karat_snapshots for report in reports if hasattr(report, "karat_snapshots")]
+    if told:
+        from karat.snapshots.session import summary
+
+        summary(terminalreporter, told, exitstatus)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,10 +127,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare actual with expected, and capture what passed if capturing is on."""
-    from karat.captures.golden import Golden
+    """Hold what a test computed against its golden, or against what is expected, and capture what passed."""
+    from karat.snapshots.golden import Golden
 
-    return Golden(request)
+    snapshots = _snapshots(request.config)
+    snapshots.begin(request.node)
+    return Golden(request, snapshots)
 
 
 def marker_options(item: pytest.Item) -> dict[str, Any]:
@@ -127,8 +158,5 @@ def _problem(key: str, value: Any) -> str | None:
 
         known = ", ".join(_TYPES)
         return f"unknown argument {key!r}{suggest(key, list(_TYPES))} (known: {known})"
-    words, types = _TYPES[key]
-    odd = isinstance(value, bool) and bool not in types
-    if value is not None and (odd or not isinstance(value, types)):
-        return f"{key} must be {words}, found {value!r}"
-    return None
+    words, kind = _TYPES[key]
+    return None if value is None or isinstance(value, kind) else f"{key} must be {words}, found {value!r}"

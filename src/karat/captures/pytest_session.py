@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from karat.bundles.compare import CONTROLS
 from karat.captures.check import CaseToCapture
 from karat.captures.functions import begin_session, end_session
 from karat.captures.plugin import marker_options
 from karat.captures.records import JournalEntry, mark_missing, merge, read_journals, sweep
-from karat.captures.session import FailedCase, Session, StagedCase, session_name
-from karat.captures.settings import OPTION, BundleSettings, capture_directory, prepare
+from karat.captures.session import FailedCase, Session, StagedCase, capture_directory, prepare, session_name
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.report.words import log_line
+from karat.settings import BundleSettings
 from karat.system.ci import in_ci
 from karat.system.command import Command
 
@@ -83,29 +84,29 @@ class CapturePlugin:
         from karat.config import load
 
         try:
-            self.settings = load(self._config.rootpath).bundles
+            root, started = self._config.rootpath, self._config.invocation_params.dir
+            root = root if root.is_relative_to(started) else started
+            self.settings = load(root).bundles
             told = msgspec.json.decode(self._worker_input, type=WorkerInput) if self._worker_input else self._prepare()
             self.session = Session(
                 Path(told.directory),
                 told.session,
                 run=told.run,
                 worker=getattr(self._config, "workerinput", {}).get("workerid", "main"),
-                root=self._config.rootpath,
+                root=root,
             )
         except UsageError as error:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
         begin_session(self)
 
     def _prepare(self) -> WorkerInput:
-        require_own_root(self._config)
         option, base = self._config.getoption("karat_capture"), self._config.invocation_params.dir
         place = capture_directory(option, os.environ, base)
         assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
         name = session_name(self._config.getoption("karat_session"), os.environ)
-        notes = [note for note in (place.note, prepare(place)) if note]
+        prepare(place)
         sweep(place.path)
-        first = f"capturing into {place.path} ({place.origin}), session {name}"
-        self._header = [f"karat: {line}" for line in (first, *notes)]
+        self._header = [f"karat: capturing into {place.path} ({place.origin}), session {name}"]
         return WorkerInput(directory=str(place.path), session=name, run=os.urandom(6).hex())
 
     def pytest_report_header(self) -> list[str]:
@@ -165,12 +166,8 @@ class CapturePlugin:
         if self.test.pid != os.getpid():
             self.session.refuse(case.identity, _FORKED)
             return None
-        option, settings = self._config.getoption, self.settings
-        raw = case.raw or option("karat_raw") or settings.raw
-        strides = case.strides or option("karat_strides") or settings.strides
-        staged = self.session.stage(
-            msgspec.structs.replace(case, raw=marker.get("raw", raw), strides=marker.get("strides", strides))
-        )
+        raw = case.raw or self._config.getoption("karat_raw") or self.settings.raw
+        staged = self.session.stage(msgspec.structs.replace(case, raw=raw))
         self.test.taken.append(staged)
         return self.session.directory / staged.claim.path if isinstance(staged, StagedCase) else None
 
@@ -192,7 +189,9 @@ class CapturePlugin:
         on_disk = read_journals(self.session.records, self.session.run)
         lines = mark_missing(merge(on_disk, self._from_workers, entries), self.session.directory)
         self._summary = summarize(list(lines))
-        if session.exitstatus == pytest.ExitCode.OK and self._summary.is_failure(strict=self._is_strict()):
+        vacuous = self._summary.vacuous and self._config.getoption("karat_strict_vacuous")
+        failed = vacuous or self._summary.is_failure(strict=self._is_strict())
+        if session.exitstatus == pytest.ExitCode.OK and failed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _is_strict(self) -> bool:
@@ -216,6 +215,14 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
     left: Mapping[str, int]  # Suite that `[bundles] capture` does not name → its checks.
     findings: tuple[Finding, ...]
 
+    @property
+    def vacuous(self) -> Mapping[str, int]:
+        """Each wrong output → the cases that would pass with it."""
+        return Counter(control for finding in self._of_controls() for control in finding.numbers)
+
+    def _of_controls(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind == "vacuous-golden"]
+
     def is_failure(self, *, strict: bool) -> bool:
         """Two captures of one identity always; a case that was not written if that is strict."""
         return bool(self.twice or (strict and self.failed))
@@ -237,11 +244,15 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
         # One line per kind: nobody reads the same sentence for every test.
         quiet: dict[str, list[str]] = {}
         for finding in self.findings:
-            if finding.severity == Severity.INFO:
+            if finding.severity == Severity.INFO and finding.kind != "vacuous-golden":
                 quiet.setdefault(finding.kind, []).append(finding.message)
         for kind, messages in sorted(quiet.items()):
             more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
             yield f"info {kind}: {messages[0]}{more}"
+        if self.vacuous:
+            wrong = ", ".join(f"{count:,} with {CONTROLS[name]}" for name, count in self.vacuous.items())
+            yield f"{len(self._of_controls()):,} of {cases} would pass with a wrong output as well: {wrong}"
+            yield f"     next: {Command('karat', 'audit', str(directory))}"
         if self.left:
             suites = ", ".join(f"{suite} ({count:,})" for suite, count in sorted(self.left.items()))
             yield f"Not captured, because [bundles] capture does not name the suite: {suites}"
@@ -261,7 +272,6 @@ def summarize(entries: Sequence[JournalEntry]) -> CaptureSummary:
     # What a test that did not pass would have left does not count.
     valid = [e for e in entries if not {(e.worker, e.number), (e.worker, e.case)} & dropped]
     captured = [entry for entry in valid if entry.event == "captured"]
-    notes = (entry.finding() for entry in valid)
     return CaptureSummary(
         captured=len(captured),
         size=sum(entry.size for entry in captured),
@@ -269,32 +279,5 @@ def summarize(entries: Sequence[JournalEntry]) -> CaptureSummary:
         failed=sum(entry.event == "failed" for entry in valid),
         twice=sum(entry.event == "twice" for entry in valid),
         left=Counter(entry.path for entry in entries if entry.event == "left"),
-        findings=tuple(finding for finding in notes if finding is not None),
+        findings=tuple(entry.finding for entry in valid if entry.finding is not None),
     )
-
-
-def require_own_root(config: pytest.Config) -> None:
-    """UsageError if pytest took the capture directory for a folder of tests.
-
-    It looks for its root folder before any plugin tells it which options take a value. Without a configuration file,
-    DIR of `--karat-capture DIR` then counts as a folder of tests as soon as it exists, and every test has another name
-    than in the first session.
-    """
-    if OPTION not in config.invocation_params.args:
-        return
-    try:
-        from _pytest.config.findpaths import determine_setup
-
-        own = determine_setup(
-            inifile=config.option.inifilename,
-            override_ini=None,
-            args=config.option.file_or_dir,
-            rootdir_cmd_arg=config.option.rootdir,
-            invocation_dir=config.invocation_params.dir,
-        )[0]
-    except (ImportError, TypeError, AttributeError):  # a pytest that cannot be asked
-        return
-    if own != config.rootpath:
-        taken = "pytest took the capture directory for a folder of tests, and would give every test another name"
-        said = f"{OPTION}: expected {own} as pytest's root folder, found {config.rootpath}: {taken}"
-        raise UsageError(said, next_command=Command("pytest", f"{OPTION}={config.getoption('karat_capture')}"))

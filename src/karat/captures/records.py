@@ -20,15 +20,15 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from karat.bundles.layout import OWN
 from karat.bundles.manifest import NAME, Identity
-from karat.captures.settings import RECORDS
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 from karat.system.command import Command
-from karat.system.files import write_bytes
+from karat.system.foreign.limits import CLOSED
 from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.claim/1"
@@ -78,7 +78,6 @@ def claim_path(claims: Path, path: str) -> Path:
 
 
 def take_claim(path: Path, claim: CaptureClaim) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         _create(path, claim)
     except FileExistsError:
@@ -97,7 +96,7 @@ def take_claim(path: Path, claim: CaptureClaim) -> None:
 
 def update_claim(path: Path, claim: CaptureClaim) -> None:
     """Change the claim's state; readers see the old claim or the new one."""
-    write_bytes(path, msgspec.json.encode(claim), durable=False)
+    _written(path, claim).replace(path)
 
 
 def withdraw_claim(path: Path) -> None:
@@ -113,11 +112,22 @@ def read_claim(path: Path) -> CaptureClaim | None:
         return None
 
 
-def _create(path: Path, claim: CaptureClaim) -> None:
-    """Whole or not there, for concurrent readers and after a kill."""
+def _written(path: Path, claim: CaptureClaim) -> Path:
+    """The claim in a file beside its own, to be put in its place whole, for concurrent readers and after a kill."""
     scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         scratch.write_bytes(msgspec.json.encode(claim))
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    return scratch
+
+
+def _create(path: Path, claim: CaptureClaim) -> None:
+    scratch = _written(path, claim)
+    try:
         try:
             os.link(scratch, path)
         except FileExistsError:
@@ -162,16 +172,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     path: str = ""  # Of the case; of what is left, the suite.
     node: str = ""
     size: int = 0
-    kind: str = ""
-    severity: str = ""
-    message: str = ""
-    next: str | None = None
-
-    def finding(self) -> Finding | None:
-        if not self.kind:
-            return None
-        severity, said, where = Severity(self.severity), self.message, self.node
-        return Finding(kind=self.kind, severity=severity, message=said, path=self.path, where=where, next=self.next)
+    finding: Finding | None = None
 
 
 class CaptureJournal:
@@ -183,7 +184,7 @@ class CaptureJournal:
         self._pid = os.getpid()
         self._handle: int | None = None
 
-    def note(self, event: Event, *, node: str = "", finding: Finding | None = None, **rest: Any) -> int:
+    def note(self, event: Event, *, path: str = "", node: str = "", finding: Finding | None = None, **rest: int) -> int:
         """Write a line, with `rest` of a JournalEntry, and return its number."""
         if os.getpid() != self._pid:
             # A fork: with the parent's lines and numbers, neither would be counted right.
@@ -192,22 +193,19 @@ class CaptureJournal:
             self.path = self.path.with_name(f"{self.path.stem}.{self._pid}.jsonl")
             self.entries = []
             self._handle = None
-        number = len(self.entries) + 1
-        entry = JournalEntry(worker=self.worker, number=number, event=event, node=_as_utf8(node), **rest)
+        number, where = len(self.entries) + 1, _as_utf8(node)
         if finding is not None:
-            entry = msgspec.structs.replace(
-                entry,
-                kind=finding.kind,
-                severity=finding.severity.value,
-                message=_as_utf8(finding.message),
-                next=finding.next and _as_utf8(finding.next),
-            )
+            said, then = _as_utf8(finding.message), finding.next and _as_utf8(finding.next)
+            finding = msgspec.structs.replace(finding, path=path, where=where, message=said, next=then)
+        entry = JournalEntry(
+            worker=self.worker, number=number, event=event, path=path, node=where, finding=finding, **rest
+        )
         self.entries.append(entry)
         # The disk may be full, which is then what the line says; the summary has it from memory.
         with contextlib.suppress(OSError):
             if self._handle is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | CLOSED
                 self._handle = os.open(self.path, flags, 0o644)
             os.write(self._handle, msgspec.json.encode(entry) + b"\n")
         return entry.number
@@ -233,14 +231,12 @@ def mark_missing(entries: Iterable[JournalEntry], directory: Path) -> Iterator[J
     """The same lines; a case that is not where it was put counts as failed."""
     for entry in entries:
         if entry.event == "captured" and not (directory / entry.path / NAME).is_file():
-            yield msgspec.structs.replace(
-                entry,
-                event="failed",
-                kind="capture-failed",
-                severity=Severity.FAIL.value,
-                message=f"{entry.node} was captured into {entry.path}, which is gone",
-                next=str(Command("ls", "-la", str(directory))),
+            said, then = (
+                f"{entry.node} was captured into {entry.path}, which is gone",
+                Command("ls", "-la", str(directory)),
             )
+            finding = fail("capture-failed", said, path=entry.path, where=entry.node, next=str(then))
+            yield msgspec.structs.replace(entry, event="failed", finding=finding)
         else:
             yield entry
 
@@ -258,7 +254,7 @@ def _as_utf8(text: str) -> str:
 
 def sweep(directory: Path) -> None:
     """Remove what dead processes had staged, their claims, and sessions that nobody wrote to for a week."""
-    for folder in (directory / RECORDS).glob("*/"):
+    for folder in (directory / OWN).glob("*/"):
         # Another session may tidy up at the same time.
         with contextlib.suppress(OSError):
             for staging in (folder / "staging").glob("*/"):

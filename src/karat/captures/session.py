@@ -22,22 +22,68 @@ from typing import Any
 
 import msgspec
 
+from karat.bundles.compare import control_findings
+from karat.bundles.layout import OWN
 from karat.bundles.manifest import NAME, Identity, case_path
 from karat.bundles.write import CaseContent, NewCase, write_case
 from karat.captures import records
 from karat.captures.check import CaseToCapture
 from karat.captures.environment import created, environment, seeds
 from karat.captures.records import CaptureJournal, Event, staging_name
-from karat.captures.settings import RECORDS, nearest_existing
 from karat.findings import Finding, KaratError, UsageError, fail
 from karat.system.ci import session_of
 from karat.system.command import Command
 from karat.system.files import exchange, sync_folder
 from karat.tensors.tensor import CannotStore
 
+OPTION = "--karat-capture"
+VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
+"""The first that is set wins; karat's own name stands before the one that suites already use."""
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRIES = 100
 _RACED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}  # What a rename finds if another session was quicker.
+
+
+class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
+    path: Path
+    origin: str  # The option or variable that named it.
+
+
+def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:
+    """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
+    named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
+    given = [(name, Path(os.path.normpath(base / Path(text).expanduser()))) for name, text in named if text]
+    if not given:
+        return None
+    origin, path = given[0]
+    return CaptureDirectory(path=path, origin=origin)
+
+
+def prepare(directory: CaptureDirectory) -> None:
+    """Make the directory and try to write to it."""
+    path = directory.path
+    try:
+        (path / OWN).mkdir(parents=True, exist_ok=True)
+        # A few pages that really reach the disk: a full or read-only one says so now, not in a test.
+        name = path / OWN / f"probe-{os.urandom(8).hex()}"
+        try:
+            with name.open("xb") as file:
+                file.write(b"\0" * 8192)
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            name.unlink(missing_ok=True)
+    except OSError as error:
+        look = ("df", "-h") if error.errno in {errno.ENOSPC, errno.EDQUOT} else ("ls", "-ld")
+        said = (
+            f"{directory.origin}: expected a directory that can be written to at {path}, but: {error.strerror or error}"
+        )
+        raise UsageError(said, next_command=Command(*look, str(nearest_existing(path)))) from error
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest of its parents, that exists in some form."""
+    return next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
 
 
 class Occupied(Exception):  # noqa: N818 - a state of the place
@@ -72,7 +118,7 @@ class Session:
 
     def __init__(self, directory: Path, name: str, *, run: str, worker: str = "main", root: Path) -> None:
         self.directory, self.name, self.run = directory, name, run
-        self.records = directory / RECORDS / name
+        self.records = directory / OWN / name
         self._root = root
         self._here = Path.cwd()
         self._worker = worker
@@ -109,14 +155,14 @@ class Session:
             told = {name: getattr(case, name) for name in CaseContent.__struct_fields__}
             told |= {"program": _program(case.program), "seeds": seeds(case.seeds)}
             here = environment(self._root, case.seen)
-            write_case(folder, NewCase(**told, environment=here, session=self.name, created=created()))
-            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            manifest = write_case(folder, NewCase(**told, environment=here, session=self.name, created=created()))
+            size = sum(os.path.getsize(f"{at}/{file}") for at, _, files in os.walk(folder) for file in files)  # noqa: PTH202 - quicker
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
             shutil.rmtree(folder, ignore_errors=True)
             self._mark(claimed, claim, "failed")
             return self._failed(path, node, self._reason(case.identity, error), claimed=claimed)
         number = self.journal.note("staged", path=path, node=node, size=size)
-        for finding in case.findings:
+        for finding in (*case.findings, *control_findings(manifest)):
             self.journal.note("note", case=number, path=path, node=node, finding=finding)
         return StagedCase(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
 
@@ -170,9 +216,6 @@ class Session:
     def _reason(self, identity: Identity, error: Exception) -> Finding:
         if isinstance(error, SameSession):
             return self._twice(identity, None)
-        # safetensors, written in Rust, reports a full disk in its own words.
-        if number := re.search(r"\(os error (\d+)\)", str(error)):
-            error = OSError(int(number[1]), os.strerror(int(number[1])))
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
         said = f"{identity.label} was not captured: {_sentence(error)}"
         return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
@@ -203,7 +246,7 @@ class Session:
 
 def publish(staged: Path, target: Path, session: str) -> None:
     """Rename the staged folder into place; it replaces a case of an earlier session."""
-    parents = [path.parent for path in target.parents if not path.exists()]
+    parents = [path.parent for path in itertools.takewhile(lambda path: not path.exists(), target.parents)]
     target.parent.mkdir(parents=True, exist_ok=True)
     # Again and again while other sessions move cases in and out of the very place.
     for left in reversed(range(_TRIES)):

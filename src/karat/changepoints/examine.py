@@ -37,7 +37,7 @@ _TOGETHER = 3
 _NEWEST = 1000  # points that the newest is judged by
 _AROUND = 100  # points on either side of a change that tell whether another metric moved there, too
 _MOVED = 4.0  # standard errors
-_KINDS = {
+KINDS = {
     ChangeKind.REGRESSION: ("level-regressed", Severity.FAIL),
     ChangeKind.IMPROVEMENT: ("level-improved", Severity.INFO),
     ChangeKind.SHIFT: ("level-shifted", Severity.WARN),
@@ -52,7 +52,7 @@ _KINDS = {
 def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
     labels = [point.label for point in series.observations]
     for change in analysis.changes:
-        kind, severity = _KINDS[change.kind]
+        kind, severity = KINDS[change.kind]
         steps = [analysis.steps[number] for number in change.steps]
         message, then = change.message, None
         if change.kind is ChangeKind.CRASH:
@@ -85,7 +85,7 @@ def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
     if last.outcome in {Outcome.CRASH, Outcome.HANG}:
         kind, severity = "crash-range", Severity.FAIL
     elif newest.verdict == "change":
-        kind, severity = _KINDS[step_kind(series.better, newest.step) if newest.step else ChangeKind.SHIFT]
+        kind, severity = KINDS[step_kind(series.better, newest.step) if newest.step else ChangeKind.SHIFT]
     elif newest.verdict == "unsure" and newest.p_value is None:
         kind, severity = "nothing-compared", Severity.WARN
     else:
@@ -161,7 +161,6 @@ class SeriesReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """Outcome → how many points."""
         return Counter(point.outcome for point in self.series.observations)
 
 
@@ -181,13 +180,11 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return exit_code(self.findings, fail_on=self.fail_on)
 
     def to_json(self) -> bytes:
-        """Schema karat.changes/1."""
         from karat.changepoints.report import to_json
 
         return to_json(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per change."""
         return [
             {
                 "metric": change.metric,
@@ -203,7 +200,6 @@ class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def headline(self) -> str:
-        """How many series, points and changes."""
         points = sum(len(entry.series.observations) for entry in self.entries)
         return f"{count(len(self.rows()), 'change')} in {len(self.entries):,} series of {points:,} points"
 
@@ -259,13 +255,11 @@ def _require_values(collected: SeriesCollection) -> None:
     points = [point for one in collected.series for point in one.observations]
     if any(point.outcome is Outcome.OK for point in points):
         return
-    names = ", ".join(repr(one.metric) for one in collected.series[:5])
     outcomes = Counter(point.outcome.value for point in points)
     counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items()) or "no points"
-    crash = next((f"; the first crash: {p.signature}" for p in points if p.signature), "")
     odd = next((f"; {finding.message}" for finding in collected.findings), "")
     raise CannotVerify(
-        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none ({counts}{crash or odd})",
+        f"nothing was compared: expected values, found none ({counts}{odd})",
         next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
 

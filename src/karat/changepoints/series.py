@@ -138,7 +138,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[Level, ...]
     changes: tuple[SeriesChange, ...]
     outliers: tuple[int, ...] = ()  # Single points far off their level, which are no change.
-    noise: str = ""  # What the noise looks like, where it is not plain: autocorrelated, two modes, heavy tails.
+    noise: str = ""  # What comes again, and was taken off: a season.
     notes: tuple[str, ...] = ()  # What could not be judged, and why.
 
 
@@ -162,7 +162,6 @@ class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
     location: float = 0.95  # The chance that a step lies within its range `earliest` to `latest`.
 
     def __post_init__(self) -> None:
-        """Say no to what cannot be meant."""
         for name, wanted, holds in (
             ("false_alarms", f"between {RAREST:g} and 0.5", RAREST <= self.false_alarms <= 0.5),
             ("smallest", "0 or more", 0 <= self.smallest < float("inf")),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import takewhile
 from signal import Signals
 from typing import NamedTuple
 
@@ -18,8 +17,6 @@ TAIL = 1 << 20  # Bytes at the end of an output that are looked at.
 TIMED_OUT = "timed out"
 OUT_OF_MEMORY = "killed: out of memory"
 
-_TRACEBACK = "Traceback (most recent call last):"
-_GROUP_TRACEBACK = "Exception Group Traceback (most recent call last):"
 _TYPE = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 _RAISED = re.compile(rf"({_TYPE})(?::\s?(.*))?")
 _NAMED = re.compile(
@@ -30,7 +27,6 @@ _FRAME = re.compile(r'File "([^"]{1,1024})", line \d+(?:, in (\S{1,200}))?')
 _THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,300})'")
 _CHECK = re.compile(r"(?:\bF\d{4,8} [\d:.]+\s+\d+|: F|\bFATAL\S*) ([^\s:\]]{1,300}):\d+\] ?(.*)")
 _FATAL_PYTHON = re.compile(r"^Fatal Python error: (.*)")
-_PANIC = re.compile(r"^thread '[^']{0,200}' (?:\(\d+\) )?panicked at (.*)")
 _CUDA = re.compile(r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*")
 _COMPILER = re.compile(r"(?:([^\s:]{1,300}):(?:\d+:){0,2} ?)?(?:fatal )?error(?:\[\w+\])?: (.+)")
 _LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot find -l\S+)")
@@ -67,6 +63,7 @@ _NUMBER = re.compile(
 _BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
 _STAMP = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
 _SPACES = re.compile(r"\s+")
+_IN_GROUP = re.compile(r"^ +[|+] ?")  # What stands before each line of an exception group.
 
 
 def without_ansi(line: str) -> str:
@@ -133,21 +130,9 @@ def find_signature(output: bytes | str) -> str:
     return found[min(found)] if found else ""
 
 
-def died_of(output: bytes | str) -> str:
-    """The same of those lines alone that leave no doubt: an exception, a signal, a failed check."""
-    return next((clue.text for clue in _clues(_lines(output)) if clue.rank == 0), "")
-
-
 def _lines(output: bytes | str) -> list[str]:
-    if isinstance(output, str):
-        text = output[-TAIL:]
-    elif output[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-        # An odd number of bytes is a cut character, not a reason to know nothing.
-        order = "utf-16-le" if output[:2] == b"\xff\xfe" else "utf-16-be"
-        text = output[-(TAIL & ~1) :][: len(output) & ~1].decode(order, "replace")
-    else:
-        text = output[-TAIL:].decode("utf-8", "replace")
-    return [without_timestamp(without_ansi(line)) for line in text.split("\n")]
+    text = output[-TAIL:] if isinstance(output, str) else output[-TAIL:].decode("utf-8", "replace")
+    return [_IN_GROUP.sub("", without_timestamp(without_ansi(line))) for line in text.split("\n")]
 
 
 def _signal_name(exit_code: int | None, signal: int | None) -> str:
@@ -180,47 +165,16 @@ def _clues(lines: list[str]) -> Iterator[_Clue]:
 
 def _traceback(lines: list[str], at: int) -> tuple[int, str]:
     """The exception at the end of a traceback, and where to go on; nothing if it is cut off."""
-    prefix = lines[at].partition(_GROUP_TRACEBACK if _GROUP_TRACEBACK in lines[at] else _TRACEBACK)[0]
-    in_group = prefix.strip() in {"+", "|"} or _GROUP_TRACEBACK in lines[at]
-    for number in range(at + 1, len(lines)):
-        line = lines[number]
-        if "Traceback (most recent" in line:
-            return number, ""
-        text = _without(line, prefix, in_group=in_group)
-        if text and not text[0].isspace() and not text.startswith(("+-", "^", "~")):
-            match = _RAISED.fullmatch(text)
-            raised = _named(match[1], match[2]) if match else ""
-            return _group(lines, number, raised) if in_group and raised else (number + 1, raised)
-    return len(lines), ""
-
-
-def _without(line: str, prefix: str, *, in_group: bool) -> str:
-    """A line of a traceback without what a launcher, a logger or an exception group puts before each."""
-    if in_group:
-        stripped = line.lstrip()
-        return stripped[2:] if stripped.startswith(("| ", "+ ")) else ("" if stripped == "|" else line)
-    return line[len(prefix) :] if prefix and line.startswith(prefix) else line
-
-
-def _group(lines: list[str], at: int, raised: str) -> tuple[int, str]:
-    """An exception group is known by the first exception in it that is no group."""
+    # What a launcher or a logger puts before each line.
+    prefix = lines[at].partition("Traceback (most recent")[0]
     for number in range(at + 1, len(lines)):
         if "Traceback (most recent" in lines[number]:
-            end, leaf = _traceback(lines, number)
-            if leaf:
-                return _end_of_group(lines, end), f"{raised}: {leaf}" if leaf != raised else raised
-            return end, raised
-        if lines[number].strip() and not lines[number].lstrip().startswith(("|", "+")):
-            break
-        match = _NAMED.fullmatch(lines[number].lstrip(" |+"))
-        if match:
-            return _end_of_group(lines, number), f"{raised}: {_named(match[1], match[2])}"
-    return at + 1, raised
-
-
-def _end_of_group(lines: list[str], at: int) -> int:
-    inside = takewhile(lambda line: line.lstrip().startswith(("|", "+")), lines[at:])
-    return at + sum(1 for _ in inside)
+            return number, ""
+        text = lines[number].removeprefix(prefix)
+        if text and not text[0].isspace() and not text.startswith(("-", "^", "~")):
+            match = _RAISED.fullmatch(text)
+            return number + 1, _named(match[1], match[2]) if match else ""
+    return len(lines), ""
 
 
 def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
@@ -251,17 +205,11 @@ def _thrown(match: re.Match[str], after: list[str]) -> str:
     return _named(match[1].replace("::", "."), what)
 
 
-def _panicked(match: re.Match[str], after: list[str]) -> str:
-    said = next((line for line in after if line.strip() and not line.startswith("note:")), "")
-    return f"panic: {normalise(said or match[1])}"
-
-
 _STRONG: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], list[str]], str]], ...] = (
     ("E  ", _PYTEST, lambda match, _: _named(match[1], match[2])),
     ("terminate called", _THROWN, _thrown),
     ("] ", _CHECK, lambda match, _: normalise(f"{match[2]} ({match[1]})")),
     ("Fatal Python error", _FATAL_PYTHON, lambda m, _: f"Fatal Python error: {normalise(m[1])}"),
-    ("panicked at", _PANIC, _panicked),
     *((word, _SIGNALLED, lambda match, _: _SHELL[match[1]]) for word in _SHELL),
     *((word, _MEMORY, lambda *_: OUT_OF_MEMORY) for word in ("emory", "oom", "OOM")),
     ("Killed", _KILLED, lambda *_: "SIGKILL"),

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
 from karat.checks.report import Checked, CheckReport, absent, finding
-from karat.checks.settings import CheckExemption, Improved, Unknown
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, CheckOutcome, Judging, MetricResult, names
 from karat.compare.gate.series import gate_series
 from karat.compare.gate.table import gate_table, join_shards, like_golden
@@ -32,10 +31,10 @@ from karat.goldens import formats
 from karat.goldens.paths import PathFilter, identity_of, narrow
 from karat.goldens.shapes import Document, Reading, Series, Table
 from karat.runs.read import read_run
-from karat.runs.settings import RecordSettings
+from karat.settings import CheckExemption, Improved, RecordSettings, Unknown
 from karat.system import git
 from karat.system.ci import facts
-from karat.system.command import Command, quoted
+from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
 from karat.system.forks import chunks_of, helpers_for, spread
 
@@ -66,7 +65,6 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     unknown: Unknown = "warn"
     unknown_rows: Unknown | None = None
     rows: tuple[str, ...] = ()  # Globs of the rows that this shard of a table has; none: it is the whole table.
-    strict: bool = False
     jobs: int | None = 1  # Processes to check with; None for as many as there are cores and work for.
     past: Callable[[], Past | None] = lambda: None  # The moves of earlier refreshes; asked when something failed.
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -78,8 +76,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckReport:
-    """All results against their goldens, gravest first."""
-    pairings = [one for pairing in pair_up(words, golden, options.where) for one in _apart(pairing, options)]
+    pairings = pair_up(words, golden, options.where)
     chunks, helpers = chunks_of(pairings), helpers_for(len(pairings), options.jobs)
     work = nullcontext(lambda number: [_check(pairing, options) for pairing in chunks[number]])
     checks = [c for part in spread(len(chunks), lambda: work, list[Checked], helpers=helpers) for c in part]
@@ -111,15 +108,6 @@ def _not_exact(checks: Sequence[Checked], options: CheckOptions) -> Iterator[Fin
                 f"expected a metric that --exact {glob!r} makes exact, found {there or 'none'}{suggest(glob, metrics)}",
                 next=Command("karat", "config", "--metric", glob),
             )
-
-
-def _apart(pairing: Pairing, options: CheckOptions) -> Sequence[Pairing]:
-    """The pairing; several results that have the very same rows are repeats rather than shards, each a check of its own."""
-    results = (*filter(None, [pairing.actual]), *pairing.more)
-    tables = [read_run(actual.path, options.record, shape="table").golden for actual in results if pairing.more]
-    if len({frozenset(table.rows) if isinstance(table, Table) else None for table in tables}) != 1:
-        return [pairing]
-    return [replace(pairing, actual=actual, more=()) for actual in results]
 
 
 def _check(pairing: Pairing, options: CheckOptions) -> Checked:
@@ -159,10 +147,10 @@ def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Check
     outcome = CheckOutcome.MISSING_GOLDEN
     if actual.inside is not None and options.unknown == "ignore":
         return Checked(actual=actual.name, golden=golden, outcome=outcome)
-    # Where the next check would find this golden, unless karat.toml has other places.
+    # Where the next check would find this golden.
     proposed = f"goldens/{actual.inside or actual.path.name}"
     found_there = PathFilter(options.where.globs, options.where.exclude)(proposed)
-    usual = actual.path.is_file() and found_there and options.where.settings.golden is None
+    usual = actual.path.is_file() and found_there
     take = _take(actual.name, golden or (proposed if usual else None), options)
     found = Finding(
         kind="missing-golden",
@@ -204,13 +192,11 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
         requests=options.where.settings.requests,
         exempt=exemptions.covering,
     )
-    shards, plain = [], Reading(None)
+    shards = []
     for shard in (actual, *pairing.more):
-        plain = read_run(shard.path, options.record, shape=golden.shape if golden else None)
-        got = plain
-        if isinstance(golden, Table) and isinstance(plain.golden, Table) and shard.path.is_file():
-            columns = options.where.settings.columns
-            got = like_golden(read_plain(shard.path), plain, golden, judging, columns)
+        got = read_run(shard.path, options.record, shape=golden.shape if golden else None)
+        if isinstance(golden, Table) and isinstance(got.golden, Table) and shard.path.is_file():
+            got = like_golden(read_plain(shard.path), got, golden, judging, options.where.settings.columns)
         shards.append((shard.name, got))
     got = join_shards(shards) if pairing.more else shards[0][1]
     results, findings = _gate(expected, got, judging, options)
@@ -223,26 +209,18 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
     # Without `truncated` where an exemption covers all that the run lacks.
     lacking = any(absent(result) and result.outcome in SHUT for result in results)
     told += [f for f in findings if lacking or f.kind != "truncated"]
-    told += exemptions.findings(results, strict=options.strict)
-    # Only a table of the very same form could stand where the golden stands.
+    told += exemptions.findings(results)
     whole = not (pairing.more or (options.rows and isinstance(golden, Table)))
-    fits = whole
-    if fits and isinstance(golden, Table) and isinstance(plain.golden, Table):
-        new = plain.golden
-        fits = (golden.columns, golden.key, golden.header) == (new.columns, new.key, new.header)
-    take, look = _commands(actual, at, results, told, options, fits=fits)
-    if not whole and take and take.startswith("edit"):
-        take = None  # no command takes a table in pieces from this disk
+    take, look = _commands(actual, at, results, told, options, whole=whole)
     # Nobody should be told to take what is damaged or empty.
     grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
     if got.golden is None or grave or any(r.metric == ROWS and r.missing == r.total for r in results):
         take = None
     for result in results:
-        next_command = (look or take) if absent(result) else (take or look)
         improved, severity = Severity(options.improved), Severity.WARN
         if result.metric in unknown:
             severity = Severity(options.on_unknown(result.metric))
-        if found := finding(result, improved=improved, unknown=severity, next_command=next_command):
+        if found := finding(result, improved=improved, unknown=severity, next_command=look):
             told.append(found)
     outcome = _outcome(results, told, got, options)
     if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
@@ -252,7 +230,7 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
         )
         shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
         told.append(fail("nothing-compared", message, next=Command("karat", "config", "--metric", shown)))
-    hint = look or take or Command("git", "log", "--oneline", "--", at.name)
+    hint = look or Command("git", "log", "--oneline", "--", at.name)
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
     return Checked(
         actual=", ".join(name for name, _ in shards),
@@ -311,12 +289,12 @@ def _commands(
     told: Iterable[Finding],
     options: CheckOptions,
     *,
-    fits: bool,
+    whole: bool,
 ) -> tuple[str | None, str | None]:
     """What a person can do next: take the result as the golden, and look closer."""
     golden = at.name if at.revision is not None else options.where.from_here(at.path)
     look = None
-    if actual.path.is_file() and at.revision is None and fits:
+    if actual.path.is_file() and at.revision is None and whole:
         look = str(Command("karat", "diff", golden, actual.name, "--html", "report.html"))
     # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
     if any(absent(result) and result.metric != ROWS for result in results):
@@ -330,9 +308,8 @@ def _commands(
         failing=any(r.outcome in shut for r in results) or _any_fails(told),
         fewer=any(r.metric == ROWS and r.missing for r in results),
     )
-    if not fits and take.startswith("karat record"):
-        take = f"edit {quoted(golden)}  # the result has other columns, so nothing can take it as it is"
-    return take, look
+    # No command takes a table in pieces from this disk.
+    return (take if whole or not take.startswith("karat record") else None), look
 
 
 def _take(
@@ -426,24 +403,23 @@ class CheckExemptions:
                 applied.append(result)
         return applied
 
-    def findings(self, results: Sequence[MetricResult], *, strict: bool) -> Iterator[Finding]:
+    def findings(self, results: Sequence[MetricResult]) -> Iterator[Finding]:
         """What there is to say about the entries themselves."""
         for entry in self._expired:
             if any(fnmatchcase(result.metric, entry.metric) for result in results):
                 what = f"expired on {entry.expires}; fix the cause, or renew it with a reason"
                 yield _about(entry, "exemption-expired", Severity.FAIL, what)
-        severity = Severity.FAIL if strict else Severity.WARN
         for index, entry in enumerate(self._own):
             mine = [result for result in results if result.exemption == index]
             if not mine:
                 # An entry for all goldens need not speak of each of them.
-                mild = Severity.INFO if entry.path == "*" else severity
-                yield _about(entry, "exemption-unused", mild, "nothing in this golden is called so")
+                severity = Severity.INFO if entry.path == "*" else Severity.WARN
+                yield _about(entry, "exemption-unused", severity, "nothing in this golden is called so")
             elif entry.kind == "expected-failure" and not any(
                 r.outcome is CheckOutcome.EXEMPTED or r.outcome in SHUT for r in mine
             ):
                 what = "expected to fail, but now passes; narrow it or remove it"
-                yield _about(entry, "exemption-unused", severity, what)
+                yield _about(entry, "exemption-unused", Severity.WARN, what)
 
 
 def _speaks_of(entry: CheckExemption, metric: str, row: str | None) -> bool:

@@ -19,13 +19,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from karat.checks.settings import CheckSettings
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow, walk
+from karat.goldens.paths import DATA_GLOBS, PathFilter, files_below, identity_of, narrow, walk
 from karat.report.words import few
+from karat.settings import CheckSettings
 from karat.system import git
 from karat.system.command import Command
-from karat.system.names import not_plain, shown
 
 _EVENTS = "tfevents"
 _CANDIDATES_SHOWN = 6
@@ -35,8 +34,6 @@ _is_result = PathFilter(DATA_GLOBS)
 
 
 class Actual(msgspec.Struct, frozen=True, kw_only=True):
-    """One result on this disk."""
-
     path: Path
     name: str  # As a person would write it.
     inside: str | None = None  # Its path below the folder that was named, if one was.
@@ -105,8 +102,6 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GoldenAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a golden is, or would be."""
-
     name: str  # The path below the root of the goldens: what rules, exemptions and people call it.
     path: Path
     revision: str | None = None  # `REV:path` for a golden that git is to be asked for; `path` is then where to ask.
@@ -117,14 +112,14 @@ class Tree:
 
     def __init__(self, where: Where, root: Path | None = None, word: str = "") -> None:
         # A word of --identity that no pattern knows would be left out of every comparison in silence.
-        patterns = (*where.cases, *where.settings.actual, where.settings.golden or "", *where.patterns)
+        patterns = (*where.cases, *where.settings.actual, *where.patterns)
         known = sorted({name for pattern in patterns for name in _PLACEHOLDER.findall(pattern)})
         for key in where.identity:
             if key not in known:
                 there = f"there are {', '.join(known)}" if known else "there are no patterns at all"
                 raise UsageError(
-                    f"expected --identity to name a placeholder of goldens.cases, check.actual, check.golden or"
-                    f" [refresh], found {key!r}{suggest(key, known)}; {there}",
+                    f"expected --identity to name a placeholder of goldens.cases, check.actual or [refresh],"
+                    f" found {key!r}{suggest(key, known)}; {there}",
                     next_command="karat config",
                 )
         self._where = where
@@ -133,7 +128,6 @@ class Tree:
         self._prefix = f"{word.rstrip('/')}/" if word else ""
 
     def at(self, path: str) -> GoldenAt:
-        """Where the golden with this path below the root of the tree is."""
         return GoldenAt(name=f"{self._below}{path}", path=self._root / path)
 
     @cached_property
@@ -149,7 +143,7 @@ class Tree:
     @cached_property
     def _paths(self) -> list[str]:
         if self._named or repository(self._root) is None:
-            return sorted(_walk(self._root))
+            return files_below(self._root)
         return sorted(git.work_tree_files(self._root))
 
     @cached_property
@@ -196,9 +190,6 @@ class Tree:
             path = path[3:]
         read_off = identity_of(path, (*self._where.settings.actual, *self._where.cases))
         identity = {**read_off, **self._where.identity}
-        pattern = None if self._named else self._where.settings.golden
-        if pattern is not None:
-            return self.at(_filled(pattern, identity, actual)), ""
         for paths, how in self._ways(actual, identity):
             # The result itself is never its own golden.
             others = [path for path in paths if not same_file(self._root / path, actual.path)]
@@ -281,26 +272,7 @@ def _grouped(paths: Iterable[str], key: Callable[[str], Any]) -> Mapping[Any, Se
     return dict(groups)
 
 
-def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
-    """The pattern with every placeholder filled in."""
-    lacking = sorted(set(_PLACEHOLDER.findall(pattern)) - identity.keys())
-    if lacking:
-        raise UsageError(
-            f"expected {', '.join(lacking)} to fill in [check] golden = {pattern!r}, found"
-            f" {told(identity) or 'nothing'} in the path {actual.name}",
-            next_command=Command(
-                "karat", "check", actual.name, *(w for n in lacking for w in ("--identity", f"{n}=VALUE"))
-            ),
-        )
-    filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
-    if wrong := not_plain(filled):
-        said = f"expected a golden below the root, found {shown(filled)} from {told(identity)}, which {wrong}"
-        raise UsageError(said, next_command="karat config")
-    return filled
-
-
 def told(identity: Identity) -> str:
-    """An identity as people write it."""
     return ", ".join(f"{key}={value}" for key, value in sorted(identity.items()))
 
 
@@ -318,14 +290,6 @@ def repository(start: Path) -> Path | None:
         return git.find_root(start)
     except CannotVerify:
         return None
-
-
-def _walk(root: Path) -> Iterable[str]:
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != ".git")
-        here = folder[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
-        for name in files:
-            yield f"{here}/{name}" if here else name
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,15 +321,8 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
     for word in words:
         _another(word, at.path, where)
         if is_folder_of_results(word, where.cwd):
-            if not at.path.exists():
-                raise UsageError(
-                    f"expected a folder of goldens at {golden}, found nothing there",
-                    next_command=Command("karat", "check", word),
-                )
-            raise UsageError(
-                f"expected a result to check against the golden {golden}, found the folder {word}",
-                next_command=_check_command(word, str(Path(golden).parent)),
-            )
+            said = f"expected a folder of goldens for the folder {word}, found {golden}, which is none"
+            raise UsageError(said, next_command=Command("karat", "check", word))
     results = [actual for word in words for actual in actuals_of(word, where.cwd)]
     return _shards_together([Pairing(actual=actual, golden=at) for actual in results])
 

@@ -18,6 +18,8 @@ from karat.report.words import count, cut, few
 
 _NAMES_SHOWN = 8
 _LONGEST_TEXT = 60
+_FAILS = SHUT | {CheckOutcome.CANNOT_VERIFY}
+_CALM = {"pass": "good", "info": "info", "exempted": "info"}
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,6 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()  # About the whole rather than one golden.
 
     def all_findings(self) -> Iterator[Finding]:
-        """Every finding, the whole's first, then golden by golden."""
         yield from self.findings
         for checked in self.checks:
             yield from checked.findings
@@ -131,9 +132,22 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
             for result in checked.results or (nothing,)
         ]
 
+    def to_html(self, command: str) -> str:
+        """The page: findings, and a row per golden and metric."""
+        from karat.report import html
+
+        told = [*self.all_findings()]
+        tones = {o.value: "grave" if o in _FAILS else "warn" for o in CheckOutcome} | _CALM
+        about = "Check against goldens"
+        return html.result_page(self, told, about=about, noun="checks", state="outcome", tones=tones, command=command)
+
     def headline(self) -> str:
         """The gravest outcome, and how much was compared."""
-        return f"{self.outcome.value}: {count(len(self.checks), 'golden')}, {count(self.compared, 'value')} compared"
+        failed = sum(checked.severity is Severity.FAIL for checked in self.checks)
+        of = f"{failed:,} of " if failed else ""
+        return (
+            f"{self.outcome.value}: {of}{count(len(self.checks), 'golden')}, {count(self.compared, 'value')} compared"
+        )
 
 
 def _result_json(result: MetricResult) -> dict[str, Any]:
@@ -256,7 +270,6 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
 
 
 def finding(result: MetricResult, *, improved: Severity, unknown: Severity, next_command: str | None) -> Finding | None:
-    """The finding of a result, if there is something to say."""
     if not result.kind:
         return None
     severity = {

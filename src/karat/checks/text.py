@@ -1,15 +1,21 @@
-"""The check in a terminal: the outcome; what failed, in full; what else there is to know; what passed, in a line."""
+"""A check shown: in a terminal, as JUnit XML with one test case per golden and metric, and as the summary of a step of CI.
+
+In a terminal: the outcome; what failed, in full; what else there is to know; what passed, in a line. A failure in JUnit says
+the same; what was exempted, or only shown, is a skipped test; what could not be verified is an error rather than a failure.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import IO
 
 from karat.checks.report import Checked, CheckReport, absent, details, headline
 from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
 from karat.findings import Finding, Severity
-from karat.report.terminal import COMMAND, STYLES, Line, print_lines
+from karat.report import junit
+from karat.report.junit import TestCase, TestProblem
+from karat.report.markdown import code, fit_bytes, prose, table
+from karat.report.terminal import COMMAND, STYLES, Line
 from karat.report.words import count, few
 
 _STYLES = {
@@ -24,11 +30,6 @@ _STYLES = {
 _CHECKS_SHOWN = 20
 _RESULTS_SHOWN = 20
 _QUIET = frozenset({CheckOutcome.PASS, CheckOutcome.INFO})
-
-
-def show(report: CheckReport, stream: IO[str]) -> None:
-    """Print the whole report."""
-    print_lines(lines(report), stream)
 
 
 def lines(report: CheckReport) -> Iterator[Line]:
@@ -105,3 +106,66 @@ def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]
     for command in dict.fromkeys(wanted):
         label = "to take it" if command == checked.refresh else "next"
         yield (f"  {label}: ", "dim"), (command, COMMAND)
+
+
+_SKIPPED = frozenset({CheckOutcome.EXEMPTED, CheckOutcome.INFO})
+_LONGEST = 4000
+
+
+def render_junit(report: CheckReport) -> bytes:
+    """The XML text: well-formed whatever names and values say."""
+    suites = []
+    for checked in report.checks:
+        severities = {(f.metric, f.kind): f.severity for f in checked.findings}
+        cases = [_junit_case(checked.name, r, severities.get((r.metric, r.kind))) for r in checked.results]
+        error = checked.outcome is CheckOutcome.CANNOT_VERIFY
+        # Without a single metric, all findings there are.
+        told = [f for f in checked.about_file() if f.severity is Severity.FAIL or not checked.results]
+        suites.append((checked.name, [*cases, *(_junit_finding(checked.name, f, error=error) for f in told)]))
+    about_all = [_junit_finding("karat check", f, error=False) for f in report.findings]
+    return junit.render("karat check", [*suites, ("karat check", about_all)])
+
+
+def _junit_case(owner: str, result: MetricResult, severity: Severity | None) -> TestCase:
+    name = result.metric
+    if result.exemption is not None:
+        name = f"{name} (exemption {result.exemption + 1})"
+    text, problem, printed = headline(result), None, ""
+    if result.outcome in _SKIPPED:
+        why = f"{result.because}; {text}" if result.because else text
+        problem = TestProblem("skipped", why)
+    elif severity is Severity.FAIL:
+        body = "".join(f"{label}: {sentence}\n" for label, sentence in details(result))
+        problem = TestProblem("failure", text, result.kind, body)
+    elif severity is not None:
+        printed = f"{result.outcome.value}: {text}"
+    return TestCase(classname=owner, name=name, problem=problem, printed=printed)
+
+
+def _junit_finding(owner: str, finding: Finding, *, error: bool) -> TestCase:
+    if finding.severity is not Severity.FAIL:
+        return TestCase(classname=owner, name=finding.kind, printed=finding.message)
+    problem = TestProblem("error" if error else "failure", finding.message, finding.kind, finding.next or "")
+    return TestCase(classname=owner, name=finding.kind, problem=problem)
+
+
+def summary(report: CheckReport, room: int) -> str:
+    """The summary of a step of GitHub Actions, as Markdown of at most `room` bytes."""
+    text = "".join(f"\n{prose(f.message, _LONGEST)}\n" for f in report.findings)
+    head = f"## karat check: {report.headline()}\n{text}"
+    return fit_bytes(head, [_section(checked) for checked in report.checks], room, "golden")
+
+
+def _section(checked: Checked) -> str:
+    rows = [
+        (code(r.metric), r.outcome.value, prose(headline(r), _LONGEST), prose(r.likely or "", _LONGEST))
+        for r in checked.results
+        if r.outcome not in {CheckOutcome.PASS, CheckOutcome.INFO}
+    ]
+    parts = [f"\n### {checked.outcome.value}: {code(checked.name)}\n\n"]
+    parts += [f"- {f.severity.value}: {prose(f.message, _LONGEST)}\n" for f in checked.about_file()]
+    if rows:
+        parts.append(table(("metric", "outcome", "what", "likely"), rows, numbers=False) + "\n")
+    if checked.refresh and checked.outcome is not CheckOutcome.PASS:
+        parts.append(f"\nTo take this result: {code(checked.refresh, _LONGEST)}\n")
+    return "".join(parts)

@@ -14,44 +14,67 @@ from typing import Any
 
 import click
 
-from karat.cli.group import LazyGroup
-from karat.cli.output import complain, remember
+from karat.cli.group import STORE_COMMANDS, LazyGroup
+from karat.cli.output import complain, json_error, remember
 from karat.findings import ExitCode, KaratError, suggest
 
-COMMANDS = {
-    "refresh": "Download golden values from CI and check them.",
-    "diff": "Compare goldens, old against new, and judge what changed.",
-    "check": "Check a run against its golden.",
-    "summary": "Write the pull request description for a golden refresh.",
-    "stage": "Stage exactly the changed goldens.",
-    "audit": "Find what is wrong with the goldens of a tree as it stands.",
-    "record": "Create or update a golden from the output of a run.",
-    "pack": "Pack captured cases into zips that any machine can verify.",
-    "verify": "Verify captured cases without unpacking them.",
-    "push": "Upload captured cases to a store, under a name.",
-    "pull": "Download cases from a store into a new folder.",
-    "ls": "List what a store holds.",
-    "pin": "Keep a snapshot permanently.",
-    "gc": "Delete expired references, and objects that nothing needs.",
-    "replay": "Run captured programs, and compare their outputs with the captured ones.",
-    "policy": "Check that op tests follow the gradient policy.",
-    "ops": "Audit the derivatives of a framework's operators.",
-    "changes": "Find level changes, crashes and gaps in a series.",
-    "hunt": "Find every regression, dip and crash, down to the commit.",
-    "tolerance": "Recommend tolerances from repeated runs.",
-    "config": "Show the configuration in force, and where each value came from.",
-    "schema": "Print a published JSON schema.",
-    "demo": "Run the main commands on an embedded sample.",
+SECTIONS = {
+    "Goldens": {
+        "diff": "Compare goldens, old against new, and judge what changed.",
+        "refresh": "Download golden values from CI and check them.",
+        "check": "Check a run against its golden.",
+        "review": "Decide what becomes of each changed golden: accept, reject or skip.",
+        "accept": "Accept changed goldens: stage them.",
+        "reject": "Reject changed goldens: restore HEAD's values.",
+        "summary": "Write the pull request description for a golden refresh.",
+        "stage": "Stage exactly the changed goldens.",
+        "record": "Create or update a golden from the output of a run.",
+        "tolerance": "Recommend tolerances from repeated runs.",
+        "audit": "Find what is wrong with the goldens of a tree as it stands.",
+        "lint": "Check files before they are committed.",
+    },
+    "Bundles": {
+        "pack": "Pack captured cases into zips that any machine can verify.",
+        "verify": "Verify captured cases without unpacking them.",
+        "replay": "Run captured programs, and compare their outputs with the captured ones.",
+        "store": "Keep captured cases in a folder or a bucket.",
+        **STORE_COMMANDS,
+    },
+    "Gradients": {
+        "policy": "Check that op tests follow the gradient policy.",
+        "ops": "Audit the derivatives of a framework's operators.",
+    },
+    "Regressions": {
+        "changes": "Find level changes, crashes and gaps in a series.",
+        "hunt": "Find every regression, dip and crash, down to the commit.",
+    },
+    "Setup": {
+        "init": "Recognise the goldens of this repository and write a commented karat.toml.",
+        "doctor": "Say what karat lacks here, and the command that mends each.",
+        "git-setup": "Let git merge goldens by metric and step, and show them a value a line.",
+        "comment": "Write a text as one comment of a pull or merge request, and keep it up to date.",
+        "demo": "Run the main commands on an embedded sample.",
+        "config": "Show the configuration in force, and where each value came from.",
+        "schema": "Print a published JSON schema.",
+        "help": "Explain a command, a topic or a kind of finding.",
+    },
 }
+"""The commands as `karat --help` groups them."""
+COMMANDS = {name: sentence for section in SECTIONS.values() for name, sentence in section.items()}
 
 _HOMES = {
+    **{name: f"goldens.{name}:command" for name in SECTIONS["Goldens"]},
+    **{name: f"setup.{name.replace('-', '_')}:command" for name in SECTIONS["Setup"]},
+    "lint": "goldens.audit:lint",
+    "tolerance": "goldens.record:tolerance",
+    "summary": "goldens.stage:summary",
+    "doctor": "setup.init:doctor",
+    "schema": "setup.config:schema",
+    **{name: f"goldens.review:{name}" for name in ("review", "accept", "reject")},
     "pack": "store.bundles:pack",
     "verify": "store.bundles:verify",
-    "push": "store.transfer:push",
-    "pull": "store.transfer:pull",
-    "ls": "store.manage:ls",
-    "pin": "store.manage:pin",
-    "gc": "store.manage:gc",
+    "store": "store:command",
+    **{name: f"store.commands:{name}" for name in STORE_COMMANDS},
 }
 
 
@@ -75,6 +98,7 @@ class _RootGroup(LazyGroup):
 @click.group(
     cls=_RootGroup,
     summaries=COMMANDS,
+    sections=SECTIONS,
     homes=_HOMES,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 no problems, 1 a fail finding, 2 wrong usage, 3 cannot verify.",
@@ -98,6 +122,7 @@ def run(arguments: list[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
     except KaratError as error:
         complain(str(error), error.next_command)
+        json_error(str(error), error.next_command, int(error.exit_code))
         return int(error.exit_code)
     except click.ClickException as error:
         _mistyped(error)
@@ -118,7 +143,9 @@ def run(arguments: list[str] | None = None) -> int:
 
             for line in "".join(traceback.format_exception(error)).splitlines():
                 say(line, sys.stderr)
-            complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
+            said, advice = "karat met an error it did not foresee; nothing was verified", "report the lines above"
+            complain(said, advice)
+            json_error(f"{said}: {type(error).__name__}", advice, int(ExitCode.CANNOT_VERIFY))
         return int(ExitCode.CANNOT_VERIFY)
     return result if isinstance(result, int) else 0
 
@@ -132,7 +159,9 @@ def _mistyped(error: click.ClickException) -> None:
         return
     said = error.format_message().rstrip(".")
     hint = suggest(said.split("'")[1], list(COMMANDS)) if "No such command " in said else ""
-    complain(f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help")
+    message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help"
+    complain(message, advice)
+    json_error(message, advice, int(ExitCode.USAGE))
 
 
 def _stdout_to_nowhere() -> None:

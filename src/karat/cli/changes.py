@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from karat.cli.output import deliver, fail_on_option, json_option, last_line, one_report_each, quiet_option
-from karat.findings import UsageError, parse_fail_on
+from karat.cli.output import Reports, fail_on_option, report_options, typed
+from karat.findings import UsageError
 
 if TYPE_CHECKING:
     from karat.changepoints.series import Better
 
 _EXAMPLES = """
-\b
-Examples:
   karat changes speed.csv --better higher
   karat changes results.json --metric load_accepted --since 2023-03-01
   karat changes --logs 'OUT-*' --metric 'MLUPS: ([0-9.]+)' --better higher
@@ -50,31 +48,9 @@ _BETTER = ("higher", "lower", "equal")
 @click.option(
     "--time", default="", metavar="COL", help="The column that rows are ordered by; by default it is guessed."
 )
-@click.option("--newest-first", is_flag=True, help="The first row is the newest; only if there are no dates.")
-@click.option(
-    "--which",
-    type=click.Choice(["first", "last", "mean", "median", "min", "max", "all"]),
-    default="last",
-    show_default=True,
-    help="Which match counts, of several in one log; all: repeats of one point.",
-)
-@click.option(
-    "--name-pattern",
-    default="",
-    metavar="REGEX",
-    help="Reads names of logs: groups date, year, month, day, hour, minute, commit, label.",
-)
-@click.option("--year", type=click.IntRange(1970, 2100), help="The year of names that have month and day.")
 @click.option("--step", default="last", show_default=True, metavar="last|mean|N", help="The value of a golden's curve.")
 @click.option("--table", default="", metavar="NAME", help="The table of an SQLite database.")
 @click.option("--stage", default="", metavar="KEY", help="One stage of a hunt; by default all.")
-@click.option(
-    "--nan",
-    type=click.Choice(["crash", "missing"]),
-    default="crash",
-    show_default=True,
-    help="What a value that is not a number counts as.",
-)
 @click.option(
     "--better",
     multiple=True,
@@ -91,13 +67,10 @@ _BETTER = ("higher", "lower", "equal")
     help="The false-alarm rate: the chance of reporting a change in a series that has none.",
 )
 @click.option("--since", default="", metavar="WHEN", help="From this label or moment on.")
-@click.option("--until", default="", metavar="WHEN", help="Up to this label or moment.")
 @click.option("--online", is_flag=True, help="Only say whether the newest point is a change.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
-@json_option("karat.changes/1")
-@click.option("--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout.")
-@quiet_option
+@report_options("karat.changes/1", "html", "junit")
 def command(  # noqa: PLR0913 - one parameter per option
     *,
     sources: tuple[str, ...],
@@ -107,11 +80,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     step: str,
     better: tuple[str, ...],
     smallest: str,
-    fail_on: tuple[str, ...],
+    fail_on: tuple[str, ...] | None,
     everything: bool,
-    json_file: str | None,
-    markdown_file: str | None,
-    quiet: bool,
+    out: Reports,
     **others: Any,
 ) -> int:
     """Find level changes, crashes and gaps in a series.
@@ -121,10 +92,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     last good and first bad point, range and chance. Points without a value are never filled in.
     """
     from karat.api import changes
-    from karat.changepoints.report import text_lines, to_markdown
-    from karat.report.terminal import print_lines, room_of
+    from karat.changepoints.report import text_lines, to_html
+    from karat.report.terminal import room_of
 
-    one_report_each({"--json": json_file, "--markdown": markdown_file})
     if not sources and not logs and not goldens:
         raise _mistake("expected a SERIES, --logs or --golden, found none")
     if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
@@ -145,7 +115,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         metric=metrics,
         better=directions,
         smallest=_size(smallest),
-        fail_on=parse_fail_on(fail_on, "--fail-on", "karat changes --help") if fail_on else ("fail",),
+        fail_on=("fail",) if fail_on is None else fail_on,
         step=step,
         **others,
     )
@@ -157,16 +127,10 @@ def command(  # noqa: PLR0913 - one parameter per option
                 f"expected --better to name a metric of the series, found {name!r}; there are"
                 f" {', '.join(sorted(metrics_there)[:20])}"
             )
-    if json_file is not None:
-        deliver(json_file, report.to_json())
-    if markdown_file is not None:
-        deliver(markdown_file, to_markdown(report))
-    if not quiet:
-        if "-" not in {json_file, markdown_file}:
-            shown = text_lines(report, everything=everything, width=room_of(sys.stdout))
-            print_lines(shown, sys.stdout)
-        otherwise = "karat changes --help" if report.exit_code else ""
-        last_line(report.findings, report.fail_on, otherwise=otherwise)
+    out.write(json=report.to_json, html=lambda: to_html(report, str(typed())))
+    out.tell_ci("karat changes", report.headline(), report.findings)
+    out.show(lambda: text_lines(report, everything=everything, width=room_of(sys.stdout)))
+    out.end(report.findings, report.fail_on, otherwise="karat changes --help" if report.exit_code else "")
     return int(report.exit_code)
 
 

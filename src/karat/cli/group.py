@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 
+from karat.cli.output import limit_json
 from karat.findings import UsageError, suggest
 from karat.system.command import Command
+
+STORE_COMMANDS = {
+    "push": "Upload captured cases to a store, under a name.",
+    "pull": "Download cases from a store into a new folder.",
+    "ls": "List what a store holds.",
+    "pin": "Keep a snapshot permanently.",
+    "gc": "Delete expired references, and objects that nothing needs.",
+}
+"""Each is `karat NAME` and `karat store NAME`."""
+
+
+def _prepared(command: click.Command) -> click.Command:
+    """The command with a heading for its examples, and a limit for JSON where it writes any."""
+    if command.epilog and not command.epilog.startswith("\b"):
+        examples = command.epilog.strip("\n")
+        heading = "Examples" if "\n" in examples else "Example"
+        command.epilog = f"\b\n{heading}:\n{examples}"
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    names = {name for option in options for name in option.opts}
+    if "--json" in names and "--json-limit" not in names:
+        said = "At most N entries of each list on stdout, with a count of the rest; 0: all (the default)."
+        kind = click.IntRange(min=0)
+        limit = click.Option(
+            ["--json-limit"], type=kind, metavar="N", help=said, expose_value=False, callback=limit_json
+        )
+        command.params.append(limit)
+    return command
 
 
 class LazyGroup(click.Group):
@@ -25,11 +54,13 @@ class LazyGroup(click.Group):
         summaries: Mapping[str, str],
         package: str = "karat.cli",
         homes: Mapping[str, str] | None = None,
+        sections: Mapping[str, Mapping[str, str]] | None = None,
         otherwise: str = "",
         **rest: Any,
     ) -> None:
-        """`homes`: command → `module:function` in the package, where that is not `COMMAND:command`."""
+        """`homes`: command → `module:function` in the package, where that is not `COMMAND:command`; `sections` of the help."""
         super().__init__(**rest)
+        self._sections = sections or {"Commands": summaries}
         self.summaries, self._package = summaries, package
         self._homes, self._otherwise = homes or {}, otherwise
 
@@ -44,8 +75,22 @@ class LazyGroup(click.Group):
         named = word in self.summaries or word in ctx.help_option_names
         return super().parse_args(ctx, args if named or not self._otherwise else [self._otherwise, *args])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its words; an option where another's value should be is refused, or a file would be called so."""
+        name, command, rest = super().resolve_command(ctx, args)
+        options = [param for param in command.params if isinstance(param, click.Option)] if command else []
+        valued = {name for option in options if not (option.is_flag or option.count) for name in option.opts}
+        known = {name for option in options for name in option.opts}
+        own = rest[: rest.index("--")] if "--" in rest else rest
+        for option, value in pairwise(own):
+            if option in valued and (value.startswith("--") or value in known):
+                said = f"expected a value behind {option}, found {value}; a value that begins so is given as {option}={value}"
+                raise UsageError(said, next_command=Command(*ctx.command_path.split(), str(name), "--help"))
+        return name, command, rest
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every command."""
         return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -54,9 +99,10 @@ class LazyGroup(click.Group):
             return None
         module, _, function = self._homes.get(cmd_name, f"{cmd_name}:command").partition(":")
         command: click.Command = getattr(import_module(f"{self._package}.{module}"), function)
-        return command
+        return _prepared(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries.items()))
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))

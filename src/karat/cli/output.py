@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
-from karat.findings import CannotVerify, Finding, UsageError, exit_code
-from karat.system.command import Command
+from karat.findings import CannotVerify, Finding, UsageError, exit_code, parse_fail_on
+from karat.system.command import Command, takes
+
+if TYPE_CHECKING:
+    from karat.report.terminal import Line
 
 _words: list[str] = []
 _leaving: list[bool] = []
+_limit: list[int] = []
+_told: list[bool] = []
 F = TypeVar("F", bound=Callable[..., object])
+
+
+def _fail_on(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's
+    return parse_fail_on(words, "--fail-on", f"{context.command_path} --help") if words else None
+
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(1, 64), metavar="N", help="Number of processes (default: chosen automatically)."
 )
+preset_option = click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrides karat.toml.")
 fail_on_option = click.option(
     "--fail-on",
     multiple=True,
     metavar="WHAT",
+    callback=_fail_on,
     help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
     "finding, in addition. Repeatable.",
 )
@@ -36,20 +52,188 @@ history_option = click.option(
     default=None,
     help="Hold moves against those of earlier refreshes in git. Default: as in karat.toml, else once it was asked for.",
 )
+_WRITES = {
+    "csv": "Write file,metric,n_steps,avg_rel_diff",
+    "sarif": "Write SARIF 2.1.0 for code scanning",
+    "markdown": "Write a Markdown report",
+    "html": "Write one self-contained page",
+    "junit": "Write JUnit XML",
+}
 
 
 def json_option(schema: str) -> Callable[[F], F]:
-    """`--json F`."""
     return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """Where a command's reports go: files that were asked for, the terminal, and CI."""
+
+    targets: Mapping[str, str | None]
+    quiet: bool
+    github: bool | None = None
+
+    @property
+    def taken(self) -> bool:
+        """Whether a report has stdout for itself."""
+        return "-" in self.targets.values()
+
+    @property
+    def shown(self) -> bool:
+        """Whether a person is to read it on stdout."""
+        return not (self.quiet or self.taken)
+
+    def wants(self, *names: str) -> bool:
+        """Whether one of these reports was asked for."""
+        return any(self.targets[name] is not None for name in names)
+
+    def write(self, **made: Callable[[], bytes | str | Iterable[bytes]]) -> None:
+        """Make and deliver what was asked for, and nothing else."""
+        for name, make in made.items():
+            if (target := self.targets[name]) is not None:
+                deliver(target, make())
+
+    def show(self, lines: Callable[[], Iterable[Line]]) -> None:
+        """On stdout, if that is not quiet and not taken."""
+        if self.shown:
+            from karat.report.terminal import print_lines
+
+            print_lines(lines(), sys.stdout)
+
+    def end(self, findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), otherwise: str = "") -> None:
+        """Every failure ends with the next command: the first finding's that makes the exit code."""
+        if not self.quiet:
+            last_line(findings, fail_on, otherwise)
+
+    def tell_ci(
+        self,
+        verb: str,
+        headline: str,
+        findings: Sequence[Finding],
+        *,
+        own_junit: bool = False,
+        checked: Iterable[str] = (),
+        summary: Callable[[int], str] | None = None,
+    ) -> None:
+        """JUnit XML, unless the gate has its `own_junit`, and GitHub's annotations and step summary.
+
+        `checked` are paths, of which each is a test.
+        """
+        if not own_junit:
+            from karat.report.junit import render_findings
+
+            self.write(junit=lambda: render_findings(verb, checked, findings))
+        github = self.github
+        if github is None:
+            from karat.system.ci import provider_of
+
+            github = provider_of() == "github"
+        if github:
+            from karat.report.github import add_step_summary, findings_summary, workflow_commands
+
+            stream = sys.stderr if self.taken else sys.stdout
+            stream.write(workflow_commands(findings, verb))
+            add_step_summary(summary or (lambda room: findings_summary(f"{verb}: {headline}", findings, room)))
+
+
+def report_options(schema: str, *kinds: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """`--json`, others by name and `--quiet`, handed on as `out`; with `junit` comes `--github`."""
+    options = [json_option(schema)]
+    options += [click.option(f"--{kind}", metavar="F", help=f"{_WRITES[kind]}; - is stdout.") for kind in kinds]
+    if "junit" in kinds:
+        said = "Write annotations and a step summary; by default where GITHUB_ACTIONS is true."
+        options.append(click.option("--github/--no-github", default=None, help=said))
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def called(*, json_file: str | None, quiet: bool, github: bool | None = None, **given: Any) -> int:
+            targets = {"json": json_file, **{kind: given.pop(kind) for kind in kinds}}
+            one_report_each({f"--{kind}": target for kind, target in targets.items()})
+            return function(**given, out=Reports(targets, quiet, github))
+
+        for option in (quiet_option, *reversed(options)):
+            called = option(called)
+        return called
+
+    return decorate
+
+
+def request_options(function: Callable[..., int]) -> Callable[..., int]:
+    """--pr, --merge-request and --repo: which request it is about."""
+    number = click.IntRange(min=1)
+    for option in (
+        click.option(
+            "--repo", metavar="O/N", help="Repository or project. Default: CI's, else that of the remote origin."
+        ),
+        click.option(
+            "--merge-request",
+            type=number,
+            metavar="N",
+            help="The merge request on GitLab. Default: the one CI runs for.",
+        ),
+        click.option(
+            "--pr", type=number, metavar="N", help="The pull request on GitHub. Default: the one CI runs for."
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def remember(words: Sequence[str]) -> None:
     """Keep what was typed, for advice and records; `karat demo` types for the user."""
     _words[:] = words
+    _limit.clear()
+    _told.clear()
+
+
+def json_wanted() -> bool:
+    """Whether `--json -` was typed: whoever reads stdout expects a document, whatever happens."""
+    own = _words[: _words.index("--")] if "--" in _words else _words  # what follows -- is somebody else's
+    pairs = pairwise([*own, ""])
+    return "--json=-" in own or ("--json", "-") in pairs or (own[:1] == ["config"] and "--json" in own)
+
+
+def json_error(message: str, next_command: str, code: int) -> None:
+    """With `--json -`, the error as a document on stdout, schema karat.error/1; nothing if the report is there already."""
+    if json_wanted() and not _told:
+        from karat.report.json import encode
+
+        document = {"schema": "karat.error/1", "exit_code": code, "error": message, "next": str(next_command)}
+        deliver("-", encode(document))
+
+
+def limit_json(context: click.Context, option: click.Parameter, value: int | None) -> None:  # noqa: ARG001 - click's
+    """What `--json-limit` says, until the report is written."""
+    _limit[:] = [value] if value else []
+
+
+def _on_stdout(text: bytes) -> bytes:
+    """A JSON report for a program: on one line, with lists no longer than `--json-limit`."""
+    import msgspec
+
+    if not _limit:
+        return msgspec.json.format(text, indent=-1) + b"\n"
+    left_out: dict[str, int] = {}
+
+    def cut(value: object, where: str) -> object:
+        if isinstance(value, dict):
+            return {key: cut(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+        if isinstance(value, list):
+            if len(value) > _limit[0]:
+                left_out[where] = left_out.get(where, 0) + len(value) - _limit[0]
+            return [cut(item, f"{where}[]") for item in value[: _limit[0]]]
+        return value
+
+    shortened = cut(msgspec.json.decode(text), "")
+    more = {"left_out": left_out} if left_out else {}
+    return msgspec.json.encode({**shortened, **more} if isinstance(shortened, dict) else shortened) + b"\n"
+
+
+def with_exit_code(report: bytes, code: int) -> bytes:
+    """A JSON report with the exit code behind its schema, for programs that see nothing but stdout."""
+    return re.sub(rb'("schema": ?"[^"]*",)(\s*)', rb'\1\2"exit_code": %d,\2' % code, report, count=1)
 
 
 def typed() -> Command:
-    """The command line as typed."""
     return Command("karat", *_words)
 
 
@@ -88,7 +272,7 @@ def last_line(findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), o
     """Every failure ends with the next command: the first finding's that makes the exit code."""
     from karat.report.terminal import say
 
-    helpful = (f.next for f in findings if f.next and exit_code([f], fail_on=fail_on))
+    helpful = (f.next for f in findings if f.next and not takes(f.next) and exit_code([f], fail_on=fail_on))
     found = next(helpful, otherwise)
     if found:
         sys.stdout.flush()  # in a log both streams are one, and this is the end of it
@@ -99,6 +283,10 @@ def deliver(target: str, content: bytes | str | Iterable[bytes]) -> None:
     """Write a report, whole or in pieces, to a file, all of it or nothing, or to stdout for `-`."""
     whole = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     pieces = [whole] if isinstance(whole, bytes) else whole
+    if target == "-" and json_wanted():
+        whole = b"".join(pieces)
+        _told.append(True)
+        pieces = [_on_stdout(whole) if whole.startswith(b"{") else whole]
     shown = target == "-" or (target.startswith(("/dev/", "/proc/")) and not target.startswith("/dev/shm/"))  # noqa: S108
     if shown:
         from karat.report.words import in_a_log

@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option
+from karat.cli.output import Reports, progress_line, report_options, typed
 from karat.findings import UsageError
 
 _EXAMPLES = """
-\b
-Examples:
   karat replay golden_artifacts_26111500.zip --run runner:run
   karat replay captured/ --command './runner {program} {inputs} {outputs}' -j 4
-  karat replay store:models/nightly --run runner:run --flow xnnpack --junit replay.xml
+  karat replay store:models/nightly --run runner:run --only 'models/xnnpack' --junit replay.xml
   karat replay captured/ --run runner:run --pytest -- -x -k mobilenet
 """
 
@@ -33,8 +31,6 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
     "--command", metavar="CMD", help="Run this; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths."
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path or test id matches. Repeatable.")
-@click.option("--suite", "suites", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable.")
-@click.option("--flow", "flows", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
 @click.option("--framework", type=click.Choice(["torch", "jax", "numpy"]), help="Convert inputs; default: as captured.")
 @click.option("--rtol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option("--atol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
@@ -49,29 +45,16 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
     metavar="N",
     help="Cases at a time, one process each; default: 1.",
 )
-@click.option("--isolated", is_flag=True, help="A fresh process for every case of --run.")
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep each case's files, in a new or empty folder."
 )
 @click.option("--env-pass", multiple=True, metavar="NAME", help="Let the program see this secret variable. Repeatable.")
-@click.option("--verify/--no-verify", default=True, help="Check digests first (the default); never run a damaged case.")
 @click.option("--store", metavar="URL", help="The store of store:REF; overrides karat.toml.")
 @click.option(
     "--pytest", "as_pytest", is_flag=True, help="Run as a pytest session, one item per case; words after -- go to it."
 )
-@click.option("--json", "json_file", metavar="F", help="Write the full report, schema karat.replay/1; - is stdout.")
-@click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
-@quiet_option
-def command(
-    *,
-    bundle: str,
-    pytest_args: tuple[str, ...],
-    as_pytest: bool,
-    json_file: str | None,
-    junit: str | None,
-    quiet: bool,
-    **given: Any,  # as karat.replay names them
-) -> int:
+@report_options("karat.replay/1", "junit", "html")
+def command(*, bundle: str, pytest_args: tuple[str, ...], as_pytest: bool, out: Reports, **given: Any) -> int:
     """Run captured programs, and compare their outputs with the captured ones.
 
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
@@ -80,30 +63,33 @@ def command(
     from karat.api import replay, replay_options
     from karat.replays import report
     from karat.replays.replay import run_pytest
+    from karat.report.terminal import print_lines, room_of
 
-    one_report_each({"--json": json_file, "--junit": junit})
     for name in ("rtol", "atol"):
         if given[name] is not None and not isfinite(given[name]):
             said = f"--{name}: expected a finite number >= 0, found {given[name]}"
             raise UsageError(said, next_command="karat replay --help")
     given["timeout"] = given["timeout"] or None
     if as_pytest:
-        if json_file is not None:
-            said = "expected --json without --pytest, found both: a pytest session has reports of its own"
+        if out.wants("json", "html"):
+            which = "--html" if out.wants("html") else "--json"
+            said = f"expected {which} without --pytest, found both: a pytest session has reports of its own"
             raise UsageError(said, next_command="karat replay --help")
-        extra = [f"--junit-xml={junit}"] if junit is not None else []
+        extra = [f"--junit-xml={out.targets['junit']}"] if out.wants("junit") else []
         return run_pytest(bundle, replay_options(**given), [*extra, *pytest_args])
     if pytest_args:
         said = f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest"
         raise UsageError(said, next_command="karat replay --help")
     counter = progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1)
-    done = replay(bundle, progress=None if quiet else counter, **given)
-    if not quiet and "-" not in {json_file, junit}:
-        report.print_report(done, sys.stdout)
-    if json_file is not None:
-        deliver(json_file, report.render_json(done))
-    if junit is not None:
-        deliver(junit, report.render_junit(done))
-    if done.exit_code and not quiet:
-        last_line(done.all_findings())
+    done = replay(bundle, progress=None if out.quiet else counter, **given)
+    if out.shown:
+        print_lines(report.text_lines(done, width=room_of(sys.stdout)), sys.stdout)
+    out.write(
+        json=lambda: report.render_json(done),
+        junit=lambda: report.render_junit(done),
+        html=lambda: report.render_html(done, str(typed())),
+    )
+    out.tell_ci("karat replay", done.headline(), list(done.all_findings()), own_junit=True)
+    if done.exit_code:
+        out.end(done.all_findings())
     return int(done.exit_code)

@@ -58,22 +58,20 @@ class Explanation(msgspec.Struct, frozen=True, gc=False):
         return f"{self.sentence} ({share})"
 
 
-class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One (file, metric) row: the seed's two numbers, and those that keep them honest.
+class Numbers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The numbers of one pair of curves: the seed's two, and those that keep them honest.
 
     A Struct rather than a dataclass: thousands are made, and they travel between processes.
     Relative differences are the seed's (old − new) / old, for the CSV; `change` is what people see.
     """
 
-    metric: str
-    verdict: Verdict
-    because: str  # The rule and threshold that caused the verdict, for people.
     n_steps: int = 0
     avg_rel_diff: float | None = None
     change: float | None = None  # mean((new − old) / |old|): positive where values rose, whatever their sign.
     mean_abs_rel_diff: float | None = None
     max_abs_rel_diff: float | None = None
-    mean_diff: float | None = None  # mean(new − old): its sign is the direction, also where old values are negative.
+    mean_diff: float | None = None
+    """mean(new − old) over values finite on both sides: its sign is the direction, also where old values are negative."""
     max_step: StepOrKey | None = None
     max_old: float | None = None
     max_new: float | None = None
@@ -86,9 +84,17 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nan_lost: int = 0
     tolerance_ratio: float | None = None
     """Largest |old − new| as a multiple of the metric's own tolerance, where a rule gives one."""
+    steady_rel_diff: float | None = None  # (old − new) / old of the medians after warm-up; only for timing rules.
+
+
+class MetricChange(Numbers, frozen=True, kw_only=True, gc=False):
+    """One (file, metric) row: its numbers and the verdict on them."""
+
+    metric: str
+    verdict: Verdict
+    because: str  # The rule and threshold that caused the verdict, for people.
     threshold_ratio: float | None = None
     """How far beyond the thresholds of its verdict, as a multiple; below 1 within those of drift."""
-    steady_rel_diff: float | None = None  # (old − new) / old of the medians after warm-up; only for timing rules.
     rule: str = "*"  # The pattern of the rule that judged it.
     in_csv: bool = False  # True for step curves with a usable step: the rows of the seed's CSV.
     old: Metric | None = None
@@ -135,7 +141,6 @@ class PackedRows(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, rows: Iterable[MetricChange]) -> PackedRows:
-        """These rows, packed."""
         plain = [msgspec.structs.astuple(row) for row in rows]
         return cls(msgspec.msgpack.encode(plain), len(plain))
 

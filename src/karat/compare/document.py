@@ -38,7 +38,6 @@ class _Differences(msgspec.Struct):
         self.notes[key] = first, message, places + 1
 
     def noted(self) -> Iterator[Finding]:
-        """A finding per difference."""
         for (kind, severity, name, _), (first, message, places) in self.notes.items():
             more = f" (and {count(places - 1, 'more place')})" if places > 1 else ""
             yield Finding(
@@ -70,17 +69,12 @@ def as_float(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
+_TYPES = {type(None): "null", bool: "true/false", int: "number", float: "number", str: "text", list: "list"}
+
+
 def _type(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true/false"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
-        return "number" if value == "nan" else "text"
-    return "list" if isinstance(value, list) else "object"
+    # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
+    return "number" if value == "nan" else _TYPES.get(type(value), "object")
 
 
 def compare_structure(old: Any, new: Any, rules: RuleBook, path: str) -> tuple[list[MetricChange], list[Finding]]:

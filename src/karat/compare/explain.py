@@ -90,7 +90,13 @@ def _one_level(old: Values, new: Values, error: Values, total: float) -> Explana
         return None
     if fits[0] >= fits[1]:
         return Explanation("offset", f"offset by {offset:+.6g} at every step", min(fits[0], _ROUGHLY))
-    return Explanation("rescaled", f"scaled by {factor:.6g} at every step", min(fits[1], _ROUGHLY))
+    return Explanation("rescaled", f"scaled by {_said(factor)} at every step", min(fits[1], _ROUGHLY))
+
+
+def _said(factor: float) -> str:
+    """A factor; nobody understands `scaled by 1`."""
+    away = factor - 1
+    return f"{factor:.6g}" if abs(away) >= 1e-4 else f"1 {'-' if away < 0 else '+'} {abs(away):.2g}"
 
 
 def _left(steps: Steps, old: Values, error: Values, onset: int, share: float, drift: float) -> Explanation:
@@ -187,7 +193,7 @@ def _linear(x: Values, y: Values, error: Values, before: int, after: int, noun: 
     spread = float(np.abs(error - offset).max())
     words = ""
     if factor and float(np.abs(y - factor * x).max()) <= tolerance and (before or spread >= _CLEAR * tolerance):
-        words = f"scaled by {factor:.6g}"
+        words = f"scaled by {_said(factor)}"
     elif before and spread <= 2 * unit:
         words = f"offset by {offset:+.6g}"
     # The last digit has to be finer than what runs differ by, and the difference plain to see at enough places.

@@ -40,7 +40,6 @@ class EarlierMoves(msgspec.Struct, frozen=True, kw_only=True):
         return rare and self.deviation is not None and self.deviation >= _UNUSUAL
 
     def data(self) -> dict[str, object]:
-        """All of it as plain data."""
         return {**msgspec.structs.asdict(self), "unusual": self.unusual, "sentence": self.sentence}
 
     @property

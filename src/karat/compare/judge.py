@@ -13,7 +13,7 @@ from math import inf, isfinite
 import msgspec
 import numpy as np
 
-from karat.compare.change import Explanation, MetricChange, Verdict
+from karat.compare.change import Explanation, MetricChange, Numbers, Verdict
 from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
@@ -56,20 +56,20 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule, s
 
 
 def _by_thresholds(n: CurveNumbers, rule: Rule) -> MetricJudgement:
-    if n.avg is None or n.mean_abs is None or n.max_abs is None:
+    if n.avg_rel_diff is None or n.mean_abs_rel_diff is None or n.max_abs_rel_diff is None:
         if n.from_zero:
             return _left_zero(n, rule)
         if n.zeros:
             return MetricJudgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
         return MetricJudgement(Verdict.INCOMPLETE, "no shared step has two usable values")
-    mean, avg, most = n.mean_abs, abs(n.avg), n.max_abs
-    # "Not below" rather than "above", so that a NaN could never pass as small.
-    if not (mean < rule.break_mean and avg < rule.break_avg and most < rule.break_max):
-        because = _crossed("break", rule, mean, avg, most)
-        return MetricJudgement(Verdict.BREAK, because, capped(_kinder(Severity.FAIL, n, rule), rule))
-    if not (mean < rule.drift_mean and avg < rule.drift_avg and most < rule.drift_max):
-        because = _crossed("drift", rule, mean, avg, most)
-        return MetricJudgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+    for word, verdict, severity in (("break", Verdict.BREAK, Severity.FAIL), ("drift", Verdict.DRIFT, Severity.WARN)):
+        for name, statistic, value in _sizes(n):
+            limit = getattr(rule, f"{word}_{statistic}")
+            # "Not below" rather than "above", so that a NaN could never pass as small.
+            if not value < limit:
+                because = _reason(name, value, f"{word}_{statistic}", limit, rule)
+                return MetricJudgement(verdict, because, capped(_kinder(severity, n, rule), rule))
+    avg = abs(n.avg_rel_diff)
     if n.from_zero:
         return _left_zero(n, rule)
     if not avg < rule.noise:
@@ -77,13 +77,13 @@ def _by_thresholds(n: CurveNumbers, rule: Rule) -> MetricJudgement:
     return MetricJudgement(Verdict.NOISE, _reason("|avg|", avg, "noise", rule.noise, rule, "<"))
 
 
-def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str:
-    """The reason of the first threshold that was crossed; there is one."""
-    for name, value, statistic in (("mean |rel|", mean, "mean"), ("|avg|", avg, "avg")):
-        limit = getattr(rule, f"{word}_{statistic}")
-        if not value < limit:
-            return _reason(name, value, f"{word}_{statistic}", limit, rule)
-    return _reason("max |rel|", most, f"{word}_max", getattr(rule, f"{word}_max"), rule)
+def _sizes(n: CurveNumbers) -> Iterator[tuple[str, str, float]]:
+    """What thresholds are about: the name, the field of a rule that limits it, and how large it is."""
+    if n.steady_rel_diff is None:
+        yield "mean |rel|", "mean", n.mean_abs_rel_diff or 0.0
+    yield "|avg|", "avg", abs((n.avg_rel_diff if n.steady_rel_diff is None else n.steady_rel_diff) or 0.0)
+    if n.steady_rel_diff is None:
+        yield "max |rel|", "max", n.max_abs_rel_diff or 0.0
 
 
 def _kinder(severity: Severity, n: CurveNumbers, rule: Rule) -> Severity:
@@ -103,9 +103,9 @@ def _left_zero(n: CurveNumbers, rule: Rule) -> MetricJudgement:
 
 
 def _steady(n: CurveNumbers, rule: Rule) -> MetricJudgement:
-    if n.steady is None:
+    if n.steady_rel_diff is None:
         return _by_thresholds(n, rule)
-    value = abs(n.steady)
+    value = abs(n.steady_rel_diff)
     tail = f"; mean change {'–' if n.change is None else f'{n.change:+.3g}'}"
     moved = "median after warm-up moved"
     if not value < rule.drift_avg:
@@ -158,21 +158,13 @@ def _threshold_ratio(n: CurveNumbers, rule: Rule, verdict: Verdict) -> float | N
     """The largest number as a multiple of its threshold: of break where it broke, else of drift."""
     if verdict is Verdict.SAME or n.n_shared == 0:
         return None
-    broke = verdict is Verdict.BREAK
-    avg = abs(n.avg or 0.0) if n.steady is None else abs(n.steady)
-    limit = rule.break_avg if broke else rule.drift_avg
-    ratio = avg / limit if limit else inf if avg else 0.0
-    if n.steady is None:
-        for size, limit in (
-            (n.mean_abs or 0.0, rule.break_mean if broke else rule.drift_mean),
-            (max(n.max_abs or 0.0, n.from_zero_size), rule.break_max if broke else rule.drift_max),
-        ):
-            if size > ratio * limit:
-                ratio = size / limit if limit else inf
+    word, ratio = "break" if verdict is Verdict.BREAK else "drift", 0.0
+    for _, statistic, value in _sizes(n):
+        limit = getattr(rule, f"{word}_{statistic}")
+        size = max(value, n.from_zero_size) if statistic == "max" else value
+        if size > ratio * limit:
+            ratio = size / limit if limit else inf
     return ratio
-
-
-_SHARED = tuple(set(CurveNumbers.__struct_fields__) & set(MetricChange.__struct_fields__))
 
 
 def metric_change(
@@ -184,13 +176,9 @@ def metric_change(
         metric=name,
         verdict=judgement.verdict,
         because=judgement.because,
-        avg_rel_diff=n.avg,
-        mean_abs_rel_diff=n.mean_abs,
-        max_abs_rel_diff=n.max_abs,
-        steady_rel_diff=n.steady,
         threshold_ratio=_threshold_ratio(n, rule, judgement.verdict),
         rule=rule.pattern,
-        **{field: getattr(n, field) for field in _SHARED},
+        **{field: getattr(n, field) for field in Numbers.__struct_fields__},
     )
 
 
@@ -200,7 +188,7 @@ def truly(  # noqa: PLR0913 - what a rule is found by
     """The numbers; what is said to be beyond the suite's own tolerance is so by the very rule of its gate, or not at all."""
     if n.tolerance_ratio is None or not n.tolerance_ratio > 1:
         return n
-    from karat.compare.gate.tolerance import times_tolerance  # few are beyond
+    from karat.compare.gate.result import times_tolerance  # few are beyond
 
     rule = rules.gate_rule_for(name, path, shape)
     return msgspec.structs.replace(n, tolerance_ratio=times_tolerance(old, new, rule))
@@ -215,7 +203,6 @@ class ValueSample(msgspec.Struct):
     where: list[str] = msgspec.field(default_factory=list)
 
     def add(self, old: float, new: float, where: str) -> None:
-        """Take one more pair."""
         self.old.append(old)
         self.new.append(new)
         self.where.append(where)
@@ -252,8 +239,8 @@ def judge_values(
         row = msgspec.structs.replace(
             row,
             explanation=explanation,
-            max_step=None if n.max_step is None else sample.where[n.max_step],
-            first_diff_step=None if n.first_diff_step is None else sample.where[n.first_diff_step],
+            max_step=None if n.max_step is None else sample.where[int(n.max_step)],
+            first_diff_step=None if n.first_diff_step is None else sample.where[int(n.first_diff_step)],
             old=old,
             new=new,
         )

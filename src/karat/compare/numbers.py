@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from karat.compare.change import Numbers
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Metric, Steps, Values
 
@@ -27,36 +28,18 @@ _ENOUGH = 8
 _MAX_DECIMALS = 9
 
 
-class CurveNumbers(msgspec.Struct, frozen=True, gc=False):
+class CurveNumbers(Numbers, frozen=True, kw_only=True, gc=False):
     """What the arithmetic says about one pair of curves. A Struct: thousands are made."""
 
-    n_shared: int
-    n_steps: int
-    avg: float | None
-    change: float | None  # mean((new − old) / |old|): positive where values rose, whatever their sign.
-    mean_abs: float | None
-    max_abs: float | None
-    max_step: int | None
-    max_old: float | None
-    max_new: float | None
-    first_diff_step: int | None
-    bit_equal: int
     both_missing: int
-    steps_lost: int
-    steps_gained: int
     placeholders_lost: int
-    nan_gained: int
     first_nan_step: int | None
-    nan_lost: int
     zeros: int  # Shared steps whose old value is zero, or nearly, and both are finite.
     from_zero: int  # Those of them whose new value is not zero.
     from_zero_size: float  # The largest such new value, as a multiple of the curve's largest old one; inf if all are 0.
     odd_changed: int  # Shared steps that are not finite on either side, and not alike (NaN → inf, inf → −inf).
-    mean_diff: float | None  # mean(new − old) over values that are finite on both sides; its sign is the direction.
     raised: int
-    lowered: int  # How many of them rose and fell; a mean can hide either.
-    tolerance_ratio: float | None
-    steady: float | None
+    lowered: int  # How many finite values rose and fell; a mean can hide either.
     decimals_old: int | None
     decimals_new: int | None
     suspect: bool  # The new curve may be made of the old one's very digits: worth a closer look, see `explain`.
@@ -74,7 +57,6 @@ class Aligned(msgspec.Struct, frozen=True, gc=False):
 
 
 def align(old: Metric, new: Metric) -> Aligned:
-    """The two curves at the steps that both have, and what only one of them has."""
     if old.steps is new.steps or np.array_equal(old.steps, new.steps):
         return Aligned(old.steps, old.values, new.values, 0, 0, 0)
     shared, at_old, at_new = np.intersect1d(old.steps, new.steps, assume_unique=True, return_indices=True)
@@ -309,14 +291,14 @@ def _numbers(a: Aligned, rule: Rule, row: tuple[Any, ...]) -> CurveNumbers:
         ratio = abs(steady) / rule.rtol
     moved = at_max >= 0 and highest != 0
     return CurveNumbers(
-        n_shared=len(a.steps), n_steps=n, avg=total / n if n else None, change=rise / n if n else None,
-        mean_abs=total_abs / n if n else None, max_abs=highest if n else None, max_step=max_step if moved else None,
+        n_shared=len(a.steps), n_steps=n, avg_rel_diff=total / n if n else None, change=rise / n if n else None,
+        mean_abs_rel_diff=total_abs / n if n else None, max_abs_rel_diff=highest if n else None, max_step=max_step if moved else None,
         max_old=max_old if moved else None, max_new=max_new if moved else None,
         first_diff_step=diff_step if at_diff >= 0 else None, bit_equal=equal - missing, both_missing=missing,
         steps_lost=a.lost, steps_gained=a.gained, placeholders_lost=a.placeholders_lost, nan_gained=nan_gained,
         first_nan_step=nan_step if at_nan >= 0 else None, nan_lost=nan_lost, zeros=zeros, from_zero=from_zero,
         from_zero_size=from_zero_size, odd_changed=odd_changed, mean_diff=shift / known if known else None,
-        raised=raised, lowered=lowered, tolerance_ratio=None if isnan(ratio) else ratio, steady=steady,
+        raised=raised, lowered=lowered, tolerance_ratio=None if isnan(ratio) else ratio, steady_rel_diff=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,
         decimals_new=decimals_new if decimals_new >= 0 else None, suspect=suspect,
     )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.compare.judge import MetricJudgement, metric_change
 from karat.compare.numbers import CurveNumbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
@@ -35,7 +34,6 @@ class GoldenPair:
 def compare(
     pair: GoldenPair, rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER, keep_curves: bool = False
 ) -> Change:
-    """The change of one golden."""
     return compare_many([pair], rules, status=status, keep_curves=keep_curves)[0]
 
 
@@ -45,27 +43,17 @@ def compare_many(
     *,
     status: Sequence[str] = STATUS_ORDER,
     keep_curves: bool = False,
-    judged: bool = True,
 ) -> list[Change]:
-    """The changes of many goldens, in order; with `keep_curves`, rows carry what a plot needs.
-
-    Unless they are to be `judged`, of two series only the numbers are told, which takes half as long.
-    """
+    """The changes of many goldens, in order; with `keep_curves`, rows carry what a plot needs."""
     book = rules or RuleBook()
     curves = [list(pairs_of(*_both_series(pair), book, pair.path)) for pair in pairs]
     numbers = iter(score([triple for triples in curves for triple in triples], curves=True))
     changes = []
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
-        old, new = _both_series(pair)
-        if not judged and triples and not (old.scalars or old.others):
-            names = sorted(old.metrics.keys() & new.metrics.keys())
-            rules_of = [rule for _, _, rule in triples]
-            told = (metric_change(*row, _UNJUDGED) for row in zip(names, scored, rules_of, strict=True))
-            changes.append(Change(path=pair.path, verdict=_UNJUDGED.verdict, shape="series", metrics=tuple(told)))
-            continue
         change = _change(pair, scored, book, status)
         if keep_curves:
+            old, new = _both_series(pair)
             # Series lend their own curves; numbers that are no curve brought theirs along.
             rows = [
                 replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
@@ -81,7 +69,6 @@ def compare_many(
 
 
 _NOTHING = Series({})
-_UNJUDGED = MetricJudgement(Verdict.NOISE, "")
 
 
 def _both_series(pair: GoldenPair) -> tuple[Series, Series]:

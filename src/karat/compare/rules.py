@@ -12,61 +12,78 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Meta, structs
 
-from karat.findings import Severity, check_keys, expect
+from karat.findings import Severity
+
+_Size: TypeAlias = Annotated[float, Meta(ge=0)]
+_Finite: TypeAlias = Annotated[float, Meta(ge=0, le=1e300)]
+"""Of a tolerance without an end, everything would be inside."""
+_Bound: TypeAlias = Annotated[float, Meta(ge=-1e300, le=1e300)]
+_Step: TypeAlias = Annotated[int, Meta(ge=0)]
+Check: TypeAlias = Literal["exact", "approx", "median", "at-most", "at-least", "range", "prefix", "info", "off"]
+"""The ways of `karat check`; `at-most` and `at-least` object to one direction only, `info` to what is missing only."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The thresholds for one metric. Relative differences are (old − new) / old."""
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule can say of a metric. Relative differences are (old − new) / old."""
 
-    noise: float = 1e-4  # |avg| below this is run-to-run noise, if nothing else objects.
-    drift_avg: float = 1e-3
-    drift_mean: float = 1e-3
-    drift_max: float = 1e-2  # At or above: drift. Signed mean, mean |·| and max |·|; the last two overrule the first.
-    break_avg: float = 5e-2
-    break_mean: float = 5e-2
-    break_max: float = 1e-1  # At or above: break.
-    rtol: float | None = None
-    atol: float = 0.0  # The suite's own tolerance, |old − new| ≤ atol + rtol·|old|; reported as a ratio.
+    noise: _Size = 1e-4  # |avg| below this is run-to-run noise, if nothing else objects.
+    drift_avg: _Size = 1e-3
+    drift_mean: _Size = 1e-3
+    drift_max: _Size = 1e-2  # At or above: drift. Signed mean, mean |·| and max |·|; the last two overrule the first.
+    break_avg: _Size = 5e-2
+    break_mean: _Size = 5e-2
+    break_max: _Size = 1e-1  # At or above: break.
+    rtol: _Finite | None = None
+    atol: _Finite = 0.0  # The suite's own tolerance, |old − new| ≤ atol + rtol·|old|; reported as a ratio.
     steady: bool = False  # Judge the ratio of medians after warm-up instead of single steps (timings jitter).
-    warm_up: float = 0.3  # Share of the leading steps that `steady` leaves out.
-    missing: float = 0  # Samples of a curve that may be missing without an objection; they are still told.
+    warm_up: Annotated[float, Meta(ge=0, lt=1)] = 0.3  # Share of the leading steps that `steady` leaves out.
+    missing: _Finite = 0  # Samples of a curve that may be missing without an objection; they are still told.
     exact: bool = False  # Any difference is drift (counts, token ids): relative size says nothing about them.
-    better: str | None = None  # `lower` or `higher`: if no value moved the other way, drift is one severity less grave.
+    better: Literal["lower", "higher"] | None = (
+        None  # `lower` or `higher`: if no value moved the other way, drift is one severity less grave.
+    )
     worst: Severity = Severity.FAIL
     """Drift of this metric is never graver than this; what is missing is not a matter of taste."""
     family: str | None = None  # Metrics that move together; groups are made per family.
     margin_column: str | None = None  # Tables: the column that holds this column's own relative tolerance.
     tolerance: bool = False  # Tables: this column *is* a tolerance; a larger value is a widened one.
-    check: str | None = None  # How `karat check` judges it, one of CHECKS; None: by what the other fields say.
-    outliers: float = 0  # Values out of tolerance that `karat check` always allows.
-    outlier_share: float = 0.0  # The share of all values that may be out of tolerance, where that is more.
-    outliers_max: float = inf  # Never more than so many of them, however long the run.
+    check: Check | None = None  # How `karat check` judges it; None: by what the other fields say.
+    outliers: _Finite = 0  # Values out of tolerance that `karat check` always allows.
+    outlier_share: Annotated[float, Meta(ge=0, lt=0.5)] = (
+        0.0  # The share of all values that may be out of tolerance, where that is more.
+    )
+    outliers_max: _Size = inf  # Never more than so many of them, however long the run.
     required: bool = False  # Series: the golden must have this metric, whose name is no glob.
     closed: bool = False
     """A value where the golden has none (a step without a sample, an item behind a list's end) is out of tolerance."""
-    improved_from: float | None = None
+    improved_from: _Size | None = None
     """The relative size from which a move in the better direction is `improved`; None: from the tolerance on."""
-    window: tuple[int, int] | None = None
+    window: tuple[_Step, _Step] | None = None
     """First and last step of the median, in a list its positions; None: all steps after warm-up."""
-    short_steps: float = 0
-    short_window: tuple[int, int] | None = None
+    short_steps: _Size = 0
+    short_window: tuple[_Step, _Step] | None = None
     """The window of a golden whose last sample is at most step `short_steps`."""
     unordered: bool = False  # Requests of a document: the order within the innermost lists does not matter.
     at: str | None = None
     """Requests of a document: the key beside it that says which items of the result's list the golden has."""
-    min: float | None = None
-    max: float | None = None  # `range`: values must lie between these, whatever the golden's values are.
+    min: _Bound | None = None
+    max: _Bound | None = None  # `range`: values must lie between these, whatever the golden's values are.
+
+
+class Rule(Thresholds, frozen=True, kw_only=True, dict=True):
+    """The rule that judges a metric."""
+
     pattern: str = "*"  # The pattern of the gravest rule that shaped this one; printed with the verdict.
     origin: str = "default"
 
     @cached_property
     def mode(self) -> str:
-        """How `karat check` judges the metric, one of CHECKS.
+        """How `karat check` judges the metric.
 
         Without `check`, what else the rule says decides: exact stays exact, a window means its median, and
         a timing is only shown unless the rule gives it a tolerance.
@@ -95,10 +112,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
-CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "prefix", "info", "off")
-"""The ways of `karat check`; `at-most` and `at-least` object to one direction only, `info` to what is missing only."""
-
-FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
+FIELDS = frozenset(Thresholds.__struct_fields__)
 
 
 class PartialRule(msgspec.Struct, frozen=True):
@@ -240,80 +254,34 @@ class RuleBook:
         return found
 
 
-def parse_rule(raw: Mapping[str, Any], where: str, origin: str) -> list[PartialRule]:
-    """One entry of [[rules]], a rule for each metric it names; UsageError, naming `where`, for what would be ignored."""
-    selectors = ("metric", "path", "shape")
-    check_keys(raw, (*selectors, *sorted(FIELDS)), where)
-    pattern, path, shape = raw.get("metric"), raw.get("path", "*"), raw.get("shape", "*")
-    patterns = pattern if isinstance(pattern, list) else [pattern]
-    named = bool(patterns) and all(isinstance(glob, str) for glob in patterns)
-    expect(named, f'{where}: expected metric = "…" (a glob, or a list of them), found {pattern!r}')
-    expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
-    expect(shape in _SHAPES, f"{where}: shape must be {' or '.join(_SHAPES)}, found {shape!r}")
-    sets = {key: _value(key, raw[key], where) for key in raw if key not in selectors}
-    # Keys that only one way of checking reads: beside another they would be ignored in silence.
-    bounds = [key for key in ("min", "max") if key in sets]
-    ranged = sets.get("check") == "range"
-    expect(not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}')
-    expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
-    if len(bounds) > 1:
-        found = f"found {sets['min']:g} and {sets['max']:g}"
-        expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
-    windows = sorted(_WINDOWS & sets.keys())
-    median = sets.get("check", "median") == "median"
-    expect(not windows or median, f'{where}: expected check = "median" beside {" and ".join(windows)}')
-    return [PartialRule(str(glob), sets, origin, str(path), str(shape)) for glob in patterns]
+class RuleTable(Thresholds, frozen=True, kw_only=True):
+    """One entry of [[rules]]: a rule for each metric it names."""
+
+    metric: str | Annotated[tuple[str, ...], Meta(min_length=1)]
+    path: str = "*"
+    shape: Literal["series", "table", "document", "*"] = "*"
+
+    def __post_init__(self) -> None:
+        """Refuse keys that only one way of checking reads: beside another they would be ignored in silence."""
+        bounds = [bound for bound in (self.min, self.max) if bound is not None]
+        if bounds and self.check != "range":
+            raise ValueError('expected check = "range" beside min and max')
+        if self.check == "range" and not bounds:
+            raise ValueError('expected min or max beside check = "range"')
+        if bounds != sorted(bounds):
+            raise ValueError(f"expected min up to max, found {self.min:g} and {self.max:g}")
+        for window in filter(None, (self.window, self.short_window)):
+            if self.check not in {None, "median"}:
+                raise ValueError('expected check = "median" beside a window')
+            if window[0] > window[1]:
+                raise ValueError(f"expected a window from its first step to its last, found {[*window]}")
+
+    def partial_rules(self, given: Iterable[str], origin: str) -> list[PartialRule]:
+        """A rule for each metric, of what was given."""
+        sets = {key: getattr(self, key) for key in given if key in FIELDS}
+        globs = (self.metric,) if isinstance(self.metric, str) else self.metric
+        return [PartialRule(glob, sets, origin, self.path, self.shape) for glob in globs]
 
 
 _LOCAL = "suite rule "  # Stands for the origin of a rule of the suite's, by its number.
-_SHAPES = ("series", "table", "document", "*")
 _TOLERANCES = frozenset({"rtol", "atol", "exact", "window", "short_window", "margin_column"})
-_TEXT = {
-    "family": None,
-    "margin_column": None,
-    "at": None,
-    "better": ("lower", "higher"),
-    "check": CHECKS,
-    "worst": tuple(Severity),
-}
-_WINDOWS = frozenset({"window", "short_window"})
-_FLAGS = frozenset({"exact", "steady", "tolerance", "closed", "unordered", "required"})
-
-
-def _value(key: str, value: Any, where: str) -> Any:
-    if key in _FLAGS:
-        expect(isinstance(value, bool), f"{where}: {key} must be true or false, found {value!r}")
-        return value
-    if key in _TEXT:
-        allowed = _TEXT[key]
-        fits = isinstance(value, str) and (allowed is None or value in allowed)
-        choices = " or ".join(allowed) if allowed else "a text"
-        expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
-        return Severity(value) if key == "worst" else value
-    if key in _WINDOWS:  # first and last step, both inside
-        whole = isinstance(value, list) and all(type(step) is int for step in value)
-        good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
-        expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
-        return value[0], value[1]
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    least, below = _LIMITS.get(key, 0), _BELOW.get(key)
-    words = "a number" if least else "a number of at least 0"
-    words += f" and below {below:g}" if below is not None and below < inf else ""
-    # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
-    good = number and value >= least and (below is None or abs(value) < below)
-    expect(good, f"{where}: {key} must be {words}, found {value!r}")
-    return float(value)
-
-
-_LIMITS = {"min": -inf, "max": -inf}
-_BELOW = {
-    "rtol": inf,
-    "atol": inf,
-    "outliers": inf,
-    "missing": inf,
-    "min": inf,
-    "max": inf,
-    "outlier_share": 0.5,
-    "warm_up": 1,
-}
-"""What a number must stay below: without an end, it would let everything pass."""

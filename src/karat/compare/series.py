@@ -24,8 +24,6 @@ from karat.report.words import count
 
 
 class SharedMetric(msgspec.Struct, frozen=True, gc=False):
-    """One metric that both sides have, with its numbers and rule."""
-
     name: str
     old: Metric
     new: Metric
@@ -122,66 +120,60 @@ def _explanation(s: SharedMetric, severity: Severity | None) -> Explanation | No
 
 
 def _no_usable_steps(s: SharedMetric) -> Finding | None:
-    if s.numbers.n_steps:
+    n = s.numbers
+    if n.n_steps:
         return None
-    if not len(s.old.steps) and not len(s.new.steps):
-        why, severity = "neither side has a step", Severity.WARN
-    elif not s.numbers.n_shared:
+    why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
+    if not n.n_shared:
         sampled = last_sample(s.old) is not None and last_sample(s.new) is not None
         why, severity = "the two sides share no step", Severity.FAIL if sampled else Severity.WARN
-    elif s.numbers.zeros == s.numbers.n_shared and not s.numbers.from_zero:
+    elif n.zeros == n.n_shared and not n.from_zero:
         why, severity = "every value is zero, or nearly, on both sides", Severity.INFO
-    elif s.numbers.both_missing == s.numbers.n_shared:
-        why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN
-    else:
-        why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
-    return Finding(
-        kind="no-usable-steps",
-        severity=severity,
-        metric=s.name,
-        message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
-        numbers={"n_shared": s.numbers.n_shared, "nan_gained": s.numbers.nan_gained},
-    )
+    elif n.both_missing == n.n_shared:
+        why = "every value is NaN on both sides, so nothing was compared"
+    message = f"{s.name}: no usable step, so it has no row in the CSV: {why}"
+    numbers = {"n_shared": n.n_shared, "nan_gained": n.nan_gained}
+    return Finding(kind="no-usable-steps", severity=severity, metric=s.name, message=message, numbers=numbers)
 
 
 def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange | None, Finding]]:
     for name in sorted(old.metrics.keys() - new.metrics.keys()):
+        values = old.metrics[name].values
+        n = int(np.count_nonzero(np.isfinite(values)))
         if name in new.scalars or name in new.others:
-            row = _row(name, Verdict.INCOMPLETE, "was a curve, is a single value now")
-            yield row, fail("type-changed", f"{name}: was a curve, is a single value now", metric=name)
-            continue
-        if np.isnan(old.metrics[name].values).all():
-            message = f"{name}: the metric is gone; it never had a value"
-            yield None, info("dropped-placeholders", message, metric=name)
-            continue
-        n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
-        message = f"{name}: the metric is gone ({count(n, 'step')} with a value)"
-        row = replace(_row(name, Verdict.INCOMPLETE, "the metric is gone"), steps_lost=n)
-        yield row, fail("lost-metric", message, metric=name)
-    for name in sorted(new.metrics.keys() - old.metrics.keys()):
-        n = int(np.count_nonzero(np.isfinite(new.metrics[name].values)))
-        row = replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
-        if name in old.scalars or name in old.others:
-            yield row, warn("type-changed", f"{name}: was a single value, is a curve now", metric=name)
-        elif np.isnan(new.metrics[name].values).all():
-            yield None, info("format-only", f"{name}: a new metric without a value", metric=name)
+            what = "was a curve, is a single value now"
+            yield _one_sided(name, Verdict.INCOMPLETE, "type-changed", Severity.FAIL, what)
+        elif np.isnan(values).all():
+            yield None, info("dropped-placeholders", f"{name}: the metric is gone; it never had a value", metric=name)
         else:
-            yield row, info("gained-metric", f"{name}: a new metric with {count(n, 'step')}", metric=name)
+            what = f"the metric is gone ({count(n, 'step')} with a value)"
+            row, finding = _one_sided(name, Verdict.INCOMPLETE, "lost-metric", Severity.FAIL, what)
+            yield replace(row, steps_lost=n), finding
+    for name in sorted(new.metrics.keys() - old.metrics.keys()):
+        values = new.metrics[name].values
+        n = int(np.count_nonzero(np.isfinite(values)))
+        kind, severity, what = "gained-metric", Severity.INFO, f"a new metric with {count(n, 'step')}"
+        if name in old.scalars or name in old.others:
+            kind, severity, what = "type-changed", Severity.WARN, "was a single value, is a curve now"
+        elif np.isnan(values).all():
+            yield None, info("format-only", f"{name}: a new metric without a value", metric=name)
+            continue
+        row, finding = _one_sided(name, Verdict.NEW, kind, severity, what)
+        yield replace(row, steps_gained=n), finding
 
 
 def _values_lost_and_gained(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[MetricChange, Finding]]:
     for name in sorted(before.keys() - after.keys()):
-        row = _row(name, Verdict.INCOMPLETE, "the value is gone")
-        yield row, fail("lost-metric", f"{name}: the value is gone", metric=name)
+        yield _one_sided(name, Verdict.INCOMPLETE, "lost-metric", Severity.FAIL, "the value is gone")
     for name in sorted(after.keys() - before.keys()):
-        row = _row(name, Verdict.NEW, "the old golden has no such value")
-        yield row, info("gained-metric", f"{name}: a new value", metric=name)
+        yield _one_sided(name, Verdict.NEW, "gained-metric", Severity.INFO, "a new value")
 
 
-def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
-    return MetricChange(metric=name, verdict=verdict, because=because)
+def _one_sided(name: str, verdict: Verdict, kind: str, severity: Severity, what: str) -> tuple[MetricChange, Finding]:
+    found = Finding(kind=kind, severity=severity, message=f"{name}: {what}", metric=name)
+    return MetricChange(metric=name, verdict=verdict, because=what), found
 
 
 def _beside(side: Series, other: Series) -> dict[str, Any]:
@@ -225,7 +217,6 @@ def _not_finite(metrics: Mapping[str, Metric]) -> Iterator[Finding]:
 
 
 def last_sample(metric: Metric) -> int | None:
-    """The last step with a finite value."""
     if len(metric.values) and isfinite(metric.values[-1]):
         return int(metric.steps[-1])
     finite = np.flatnonzero(np.isfinite(metric.values))
@@ -332,13 +323,9 @@ def _gains(s: SharedMetric) -> Iterator[Finding]:
             metric=s.name,
             numbers={"placeholders_lost": n.placeholders_lost},
         )
-    fields = (
-        ("start_step", s.old.start, s.new.start),
-        ("end_step", s.old.end, s.new.end),
-        ("step_interval", s.old.interval, s.new.interval),
-        ("value_precision", s.old.precision, s.new.precision),
-    )
-    if changed := [f"{name} {a} → {b}" for name, a, b in fields if a is not None and a != b]:
+    names = {"start_step": "start", "end_step": "end", "step_interval": "interval", "value_precision": "precision"}
+    pairs = ((name, getattr(s.old, field), getattr(s.new, field)) for name, field in names.items())
+    if changed := [f"{name} {a} → {b}" for name, a, b in pairs if a is not None and a != b]:
         kind = "format-only" if rewritten and s.old.precision == s.new.precision else "structure-changed"
         yield info(kind, f"{s.name}: declares {', '.join(changed)}", metric=s.name)
     if more := n.steps_gained + n.nan_lost:

@@ -48,7 +48,6 @@ class _Column:
 
 
 def row_name(key: RowKey) -> str:
-    """A row key as people write it."""
     return " / ".join(key)
 
 

@@ -1,6 +1,7 @@
-"""Two captured cases → a change: tensor by tensor, in blocks, and never "same" without having read them.
+"""Two captured cases → a change: tensor by tensor, in blocks.
 
-Old is what is expected, with the tolerance that was recorded with it. Digests are looked at in the same pass, so a
+Old is what is expected, with the tolerance that was recorded with it. What was captured with the same digest is the
+same, and is not opened unless everything is asked for. Of what is read, digests are looked at in the same pass, so a
 damaged side is `unreadable` whatever the other side says.
 """
 
@@ -9,16 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
+from math import prod
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from karat.bundles.cases import Case, Spool
 from karat.bundles.compare import compare_values
-from karat.bundles.extents import file_digest
-from karat.bundles.manifest import Comparator, Manifest, TensorRecord
+from karat.bundles.extents import require_file
+from karat.bundles.manifest import Comparator, FileRecord, Manifest, TensorRecord
 from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
@@ -27,12 +28,13 @@ from karat.diffs.cases import CasePair
 from karat.findings import CannotVerify, Finding, Severity, fail, info, warn
 from karat.report.words import few
 from karat.system.processes import available_cores
-from karat.tensors.blocks import digest_of
+from karat.tensors.bits import per_element
 from karat.tensors.compare import compare_tensors
 from karat.tensors.comparison import Comparison, TensorNumbers, within
-from karat.tensors.dtypes import for_dtype
+from karat.tensors.digests import hash_of
+from karat.tensors.dtypes import tolerance_for
 from karat.tensors.report import place
-from karat.tensors.tensor import Damaged, TensorExtent
+from karat.tensors.tensor import Damaged
 
 _LARGE = 32 << 20  # Bytes from which a tensor is worth all threads at once, and then no other runs beside it.
 
@@ -45,11 +47,11 @@ _SHOWN = 8
 
 
 def compare_cases(
-    pairs: Sequence[CasePair], *, jobs: int | None = None, progress: Progress | None = None
+    pairs: Sequence[CasePair], *, everything: bool = False, jobs: int | None = None, progress: Progress | None = None
 ) -> list[Change]:
-    """The changes of all cases, in order; several at a time."""
+    """The changes of all cases, in order; several at a time. With `everything`, same digests are verified, too."""
     threads = jobs or available_cores()
-    comparer = _CaseComparer(threads)
+    comparer = _CaseComparer(threads, everything=everything)
     changes = []
     with ThreadPoolExecutor(max(1, min(threads, len(pairs)))) as pool:
         for change in pool.map(comparer.change, pairs):
@@ -60,8 +62,8 @@ def compare_cases(
 
 
 class _CaseComparer:
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, *, everything: bool) -> None:
+        self._threads, self._everything = threads, everything
         self._one_large = threading.Lock()
 
     def change(self, pair: CasePair) -> Change:
@@ -85,12 +87,10 @@ class _CaseComparer:
             return _unreadable(pair, [fail("bundle-damaged", str(damage))])
 
     def _compared(self, path: str, old: Case, new: Case) -> Change:
-        with Spool(old) as left, Spool(new) as right:
-            sides = _Sides(old.manifest, new.manifest, left, right)
-            entries = [*self._tensors(sides), *plain_rows(old.manifest, new.manifest)]
+        entries = [*self._tensors(old, new), *plain_rows(old.manifest, new.manifest)]
         rows = [row for row, _ in entries if row is not None]
         findings = [f for _, found in entries for f in found]
-        findings += _programs(old, new)
+        findings += _programs(old, new, everything=self._everything)
         inputs_differ = any(row.metric.partition("/")[0] == "input" and row.verdict is not Verdict.SAME for row in rows)
         findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
@@ -109,90 +109,74 @@ class _CaseComparer:
             same_bytes=old.manifest.sha256 == new.manifest.sha256,
         )
 
-    def _tensors(self, sides: _Sides) -> Iterator[Entry]:
-        before = {record.name: record for record in sides.old.tensors}
-        after = {record.name: record for record in sides.new.tensors}
-        for name in [*before, *(name for name in after if name not in before)]:
-            if name not in after:
-                sides.left.verified(name)
-                yield one_sided_row(before[name], lost=True)
-                continue
-            if name not in before:
-                sides.right.verified(name)
-                yield one_sided_row(after[name], lost=False)
-                continue
-            old, new = before[name], after[name]
-            if max(old.nbytes, new.nbytes) < _LARGE:
-                comparison = _comparison(sides, old, new, 1)
-            else:
-                with self._one_large:
-                    comparison = _comparison(sides, old, new, self._threads)
-            inward = old.role == "input"
-            yield input_row(comparison) if inward else output_row(comparison, sides.old.comparator)
+    def _tensors(self, old: Case, new: Case) -> Iterator[Entry]:
+        """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
+        comparator = old.manifest.comparator
+        before, after = ({record.name: record for record in case.manifest.tensors} for case in (old, new))
+        with Spool(old) as left, Spool(new) as right:
+            for name in before | after:
+                if name not in before or name not in after:
+                    lost = name in before
+                    (left if lost else right).verified(name)
+                    yield one_sided_row((before if lost else after)[name], lost=lost)
+                    continue
+                one, other = before[name], after[name]
+                exact, large = one.role == "input", max(one.nbytes, other.nbytes) >= _LARGE
+                if one.digest == other.digest and not self._everything:
+                    comparison = _same_digest(one)
+                else:
+                    with self._one_large if large else nullcontext():
+                        comparison = compare_tensors(
+                            name,
+                            left.tensor(name),
+                            right.tensor(name),
+                            rtol=0.0 if exact else comparator.rtol,
+                            atol=0.0 if exact else comparator.atol,
+                            integers=comparator.integers,
+                            # What was NaN and still is has not changed; what became NaN is a mismatch all the same.
+                            equal_nan=True,
+                            threads=self._threads if large else 1,
+                            digests=(one.digest, other.digest),
+                        )
+                yield input_row(comparison) if exact else output_row(comparison, comparator)
 
 
-class _Sides(msgspec.Struct, frozen=True):
-    """Two captures of one case, while they are compared."""
-
-    old: Manifest
-    new: Manifest
-    left: Spool
-    right: Spool
+def _same_digest(record: TensorRecord) -> Comparison:
+    """What is known of a tensor whose digest, which is over dtype, shape and bytes, is the same on both sides."""
+    elements = prod(record.shape) * per_element(record.dtype)
+    numbers = TensorNumbers(elements=elements, bit_equal=elements)
+    return Comparison(name=record.name, dtype=record.dtype, shape=record.shape, numbers=numbers)
 
 
-def _comparison(sides: _Sides, before: TensorRecord, after: TensorRecord, threads: int) -> Comparison:
-    """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
-    comparator, exact = sides.old.comparator, before.role == "input"
-    left, right = sides.left.tensor(before.name), sides.right.tensor(after.name)
-    with _vouched(left, before, after):
-        return compare_tensors(
-            before.name,
-            left,
-            right,
-            rtol=0.0 if exact else comparator.rtol,
-            atol=0.0 if exact else comparator.atol,
-            # What was NaN and still is has not changed; what became NaN is a mismatch all the same.
-            equal_nan=True,
-            threads=threads,
-            digests=(before.sha256, after.sha256),
-        )
-
-
-@contextmanager
-def _vouched(left: TensorExtent, before: TensorRecord, after: TensorRecord) -> Iterator[None]:
-    """Hashes the old side meanwhile, where both are said to be the same.
-
-    That they are equal is found by comparing bits; whether these are the captured bits is not, since two
-    copies of a damaged file are equal, too.
-    """
-    if before.sha256 != after.sha256:
-        yield  # the comparison hashes both
-        return
-    if before.nbytes < _LARGE:
-        yield
-        found = digest_of(left)
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            digest = pool.submit(digest_of, left)
-            yield
-            found = digest.result()
-    if found != before.sha256:
-        raise Damaged(f"{before.name} of both sides: expected the digest {before.sha256}, found {found}")
-
-
-def _programs(old: Case, new: Case) -> Iterator[Finding]:
+def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
     """Whether the programs are what was captured, and one and the same."""
     before, after = old.manifest.program, new.manifest.program
+    if before and after and before.digest == after.digest and not everything:
+        return
     for side, case, record in (("old", old, before), ("new", new, after)):
-        extent = case.program() if record else None
-        if record and (extent is None or file_digest(extent) != record.sha256):
-            message = f"{record.file} of the {side} side: expected sha256 {record.sha256}, found another"
-            yield fail("bundle-damaged", message)
+        extent = case.program()
+        if record and extent:
+            try:
+                require_file(extent, record.digest, f"{record.file} of the {side} side")
+            except Damaged as damage:
+                yield fail("bundle-damaged", str(damage))
     if before and not after:
         yield fail("incomplete-case", "the program is gone: the new capture has none")
-    elif after and (before is None or before.sha256 != after.sha256):
+    elif after and (before is None or not _is_same_program(new, before, after)):
         was = f"{before.size:,} bytes" if before else "none"
         yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
+
+
+def _is_same_program(new: Case, before: FileRecord, after: FileRecord) -> bool:
+    """By their digests; of two formats, by the old side's hash over the new side's bytes."""
+    extent = new.program()
+    if hash_of(before.digest) == hash_of(after.digest) or extent is None:
+        return before.digest == after.digest
+    try:
+        require_file(extent, before.digest, after.file)
+    except Damaged:
+        return False
+    return True
 
 
 _REMOVED = fail("removed-golden", "the case is gone from the new side")
@@ -260,7 +244,7 @@ def input_row(comparison: Comparison) -> Entry:
     same = _is_bit_equal(comparison)
     damage = tuple(f for f in comparison.findings if f.kind == "bundle-damaged")
     verdict = Verdict.SAME if same else Verdict.DRIFT
-    because = _bit_equal(comparison) if same else "the two captures had different inputs"
+    because = _because(comparison) if same else "the two captures had different inputs"
     return _row(comparison, verdict, because), damage
 
 
@@ -286,15 +270,10 @@ def _is_bit_equal(comparison: Comparison) -> bool:
     return numbers is not None and numbers.bit_equal == numbers.elements
 
 
-def _bit_equal(comparison: Comparison) -> str:
-    elements = comparison.numbers.elements if comparison.numbers else 0
-    return f"all {elements:,} elements are bit-equal"
-
-
 def _because(comparison: Comparison) -> str:
-    if _is_bit_equal(comparison):
-        return _bit_equal(comparison)
     numbers, tolerance = comparison.numbers, comparison.tolerance
+    if numbers is not None and _is_bit_equal(comparison):
+        return f"all {numbers.elements:,} elements are bit-equal"
     if numbers is None or tolerance is None:
         return next((f.message for f in comparison.findings), "compared exactly")
     rule = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g} ({tolerance.origin})"
@@ -342,8 +321,8 @@ def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
         return
     plain = (_without_tensors(side.expected) for side in (old, new))
     before, after = (Flat(role="expected", structure=structure, tensors={}) for structure in plain)
-    comparator = old.comparator
-    report = compare_values(before, after, rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
+    names = ("rtol", "atol", "integers", "equal_nan")
+    report = compare_values(before, after, **{name: getattr(old.comparator, name) for name in names})
     yield None, tuple(f for f in report.findings if f.kind != "nothing-compared")
     for comparison in report.comparisons:
         if comparison.findings or comparison.numbers is not None:
@@ -378,10 +357,5 @@ def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
 
 def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:
     """What passes: all four grow as more does."""
-    own = for_dtype(dtype)
-    return (
-        own.rtol if comparator.rtol is None else comparator.rtol,
-        own.atol if comparator.atol is None else comparator.atol,
-        comparator.equal_nan,
-        not comparator.check_dtype,
-    )
+    own = tolerance_for(dtype, dtype, comparator.rtol, comparator.atol, integers=comparator.integers)
+    return own.rtol, own.atol, comparator.equal_nan, not comparator.check_dtype

@@ -8,32 +8,31 @@ points to.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import IO, ClassVar, Literal, cast
 
 import msgspec
 
 from karat.bundles import index
 from karat.bundles.cases import Case, cases
-from karat.bundles.extents import PartExtent, read_all
-from karat.bundles.folders import FolderPlace
+from karat.bundles.extents import LONGEST, FileExtent, not_fetched, pointer, read_all
 from karat.bundles.layout import HEAD, OWN, capture_root, case_folders, folders_above
-from karat.bundles.places import Place
+from karat.bundles.places import FolderPlace, Place
 from karat.compare.change import Change
-from karat.diffs.git_blobs import BlobExtent, Elsewhere, Objects, absent_blob, fetched_objects, pointed_to
 from karat.diffs.sides import Bundles, Listing, Revision, Side, below
 from karat.findings import CannotVerify, Finding, fail
-from karat.store.place import open_word
 from karat.system import git
-from karat.tensors.tensor import Damaged, Extent
+from karat.system.foreign.limits import GOLDEN
+from karat.tensors.tensor import Damaged, Extent, Reader
+
+_SMALL = 1 << 20
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """The cases of one side."""
-
     cases: Mapping[str, Case] = {}
     """By the folder they lie in, or by their own path where the other side has no folders."""
     folders: frozenset[str] = frozenset()  # Every folder that is a case, also of those that need no look.
@@ -43,8 +42,6 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class CasePair(msgspec.Struct, frozen=True):
-    """One case's two sides; None where a side does not have it."""
-
     path: str
     old: Case | None
     new: Case | None
@@ -52,8 +49,6 @@ class CasePair(msgspec.Struct, frozen=True):
 
 
 class BothSides(msgspec.Struct, frozen=True):
-    """The captured cases of two sides."""
-
     old: Captured
     new: Captured
     unchanged: tuple[str, ...] = ()  # Cases that git knows to be the same on both sides.
@@ -71,7 +66,6 @@ class BothSides(msgspec.Struct, frozen=True):
         return owns
 
     def pairs(self) -> list[CasePair]:
-        """The cases, paired by path."""
         old, new = self.old.cases, self.new.cases
         lost = [self.old.out_of_reach, self.new.out_of_reach]
         return [
@@ -97,7 +91,6 @@ class BothSides(msgspec.Struct, frozen=True):
 def both(
     old: Side, new: Side, listing: Listing | None, *, store: str | None, everything: bool = False
 ) -> Iterator[BothSides]:
-    """The cases of two sides, as long as their places are open."""
     with ExitStack() as stack:
         if listing is not None:
             yield _of_one_repository(old, new, listing, stack, everything=everything)
@@ -115,15 +108,16 @@ def both(
 
 
 def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, flat: bool) -> Captured:
-    """All cases of a side."""
     if isinstance(side, Bundles):
+        from karat.store.place import open_word
+
         place = stack.enter_context(closing(open_word(side.word, store=store)))
         return Captured(_by_path(cases(place), "", flat=True), findings=place.findings())
     files: Files
     if isinstance(side, Revision):
         files = RevisionFiles(side.root, side.commit, below(side, other))
     else:
-        files = FolderFiles(side.root, side.name)
+        files = FilesOnDisk(side.root, side.name)
     stack.enter_context(closing(files))
     folders = case_folders(files.paths(), files.head)
     return _gathered(files, folders, folders, flat=flat)
@@ -149,7 +143,7 @@ def _git_files(side: Side, listing: Listing) -> Files:
     changes, tree = listing
     there = {change.path for change in changes if change.new_in_worktree}
     gone = {change.path for change in changes} - there
-    return WorkTreeFiles(side.root, (tree.keys() | there) - gone)
+    return FilesOnDisk(side.root, side.name, (tree.keys() | there) - gone, side.root)
 
 
 def _gathered(files: Files, folders: frozenset[str], wanted: frozenset[str], *, flat: bool = False) -> Captured:
@@ -192,48 +186,12 @@ def _by_path(
 Gathered = tuple[dict[str, Extent], list[Finding]]
 
 
-class Files(Protocol):
-    """Files of a side."""
-
-    def paths(self) -> Collection[str]:
-        """All of them."""
-
-    def head(self, path: str) -> bytes:
-        """The first bytes of one; none if it cannot be read, which whoever reads it will say."""
-
-    def gathered(self, folders: frozenset[str]) -> Gathered:
-        """Every file in these folders, and what is wrong there."""
-
-    def close(self) -> None:
-        """Lets go of what is held open."""
-        return
-
-
-class FolderFiles(Files):
-    """Any folder."""
-
-    def __init__(self, root: Path, name: str) -> None:
-        self._place = FolderPlace(root, name)
-
-    def paths(self) -> Collection[str]:
-        return self._place.files()
-
-    def head(self, path: str) -> bytes:
-        return _head(self._extent(path))
-
-    def gathered(self, folders: frozenset[str]) -> Gathered:
-        files = {p: self._extent(p) for p in self._place.files() if _inside(p, folders)}
-        return files, [f for f in self._place.findings() if _inside(f.path, folders)]
-
-    def _extent(self, path: str) -> Extent:
-        return _followed(self._place.extent(path), path, lambda: None)
-
-
-class RevisionFiles(Files):
-    """A commit or tree; with a prefix, one folder of it."""
+class RevisionFiles:
+    """A commit or tree; with a prefix, one folder of it. What is wanted of it is written to a folder of its own."""
 
     def __init__(self, root: Path, commit: str, prefix: str = "") -> None:
-        self._objects = Objects(root)
+        self._root, self._blobs = root, git.Blobs(root)
+        self._folder = tempfile.TemporaryDirectory(prefix="karat-")
         found: dict[str, tuple[str, int | None]] = {}
         for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
             meta, _, raw = entry.partition(b"\t")
@@ -245,44 +203,53 @@ class RevisionFiles(Files):
         self._sized = found
 
     def paths(self) -> Collection[str]:
+        """All files of the side."""
         return self._sized
 
     def head(self, path: str) -> bytes:
-        return _head(self._extent(path))
+        (data,) = self._blobs.read([self._sized[path][0]], GOLDEN.value())
+        return data[:HEAD] if isinstance(data, bytes) else b""
 
     def gathered(self, folders: frozenset[str]) -> Gathered:
+        """Every file in these folders, and what is wrong there."""
         return {path: self._extent(path) for path in self._sized if _inside(path, folders)}, []
 
     def close(self) -> None:
-        self._objects.close()
-
-    @cached_property
-    def _fetched(self) -> Path:
-        return fetched_objects(self._objects.root)
+        self._blobs.close()
+        self._folder.cleanup()
 
     def _extent(self, path: str) -> Extent:
         oid, size = self._sized[path]
-        if size is None:
-            return absent_blob(oid, path)
-        blob = BlobExtent(objects=self._objects, oid=oid, size=size, name=path)
-        return _followed(blob, path, lambda: self._fetched)
+        file = Path(self._folder.name, oid)  # no name that a stranger chose
+        if size is not None and not file.exists():
+            (data,) = self._blobs.read([oid], _SMALL)
+            with file.open("wb") as out:
+                if isinstance(data, bytes):
+                    out.write(data)
+                else:  # as it comes, whatever its size
+                    with git.start_git(self._root, "cat-file", "blob", oid) as process:
+                        shutil.copyfileobj(cast("IO[bytes]", process.stdout), out)
+        if size is None or file.stat().st_size != size:
+            missing = CannotVerify(f"{path}: {git.no_object(oid)}", next_command=git.REFETCH)
+            return Elsewhere(size=0, why=missing)
+        extent = FileExtent(path=file, start=0, size=size, file_size=size, name=path)
+        return _followed(extent, path, self._root)
 
 
-class WorkTreeFiles(Files):
-    """A work tree: what git knows or would add says which cases there are, the disk what is in them."""
+class FilesOnDisk:
+    """A folder; of a work tree, what git knows or would add says which cases there are, the disk what is in them."""
 
-    def __init__(self, root: Path, paths: Collection[str]) -> None:
-        self._root, self._paths = root, paths
+    def __init__(
+        self, root: Path, name: str, known: Collection[str] | None = None, repository: Path | None = None
+    ) -> None:
+        self._root, self._repository = root, repository
+        self._paths = FolderPlace(root, name).files() if known is None else known
 
     def paths(self) -> Collection[str]:
         return self._paths
 
     def head(self, path: str) -> bytes:
-        try:
-            with (self._root / path).open("rb") as file:
-                return file.read(HEAD)
-        except OSError:
-            return b""
+        return head_on_disk(self._root / path)
 
     def gathered(self, folders: frozenset[str]) -> Gathered:
         files: dict[str, Extent] = {}
@@ -291,13 +258,24 @@ class WorkTreeFiles(Files):
             place = FolderPlace(self._root / folder, folder)
             for name in place.files():
                 path = f"{folder}/{name}" if folder else name
-                files[path] = _followed(place.extent(name), path, lambda: self._fetched)
+                files[path] = _followed(place.extent(name), path, self._repository)
             findings += place.findings()
         return files, findings
 
-    @cached_property
-    def _fetched(self) -> Path:
-        return fetched_objects(self._root)
+    def close(self) -> None:
+        return
+
+
+Files = RevisionFiles | FilesOnDisk
+
+
+def head_on_disk(path: Path) -> bytes:
+    """The first bytes of a file; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD)
+    except OSError:
+        return b""
 
 
 class GatheredPlace(Place):
@@ -308,9 +286,10 @@ class GatheredPlace(Place):
     def __init__(self, name: str, extents: Mapping[str, Extent]) -> None:
         self.name = name
         self._extents = dict(sorted(extents.items()))
+        self._sizes = {path: extent.size for path, extent in self._extents.items()}
 
     def files(self) -> Mapping[str, int]:
-        return {path: extent.size for path, extent in self._extents.items()}
+        return self._sizes
 
     def extent(self, path: str) -> Extent:
         if path not in self._extents:
@@ -322,18 +301,28 @@ def _inside(path: str, folders: frozenset[str]) -> bool:
     return any(folder in folders for folder in folders_above(path))
 
 
-def _head(extent: Extent) -> bytes:
-    try:
-        return read_all(PartExtent(whole=extent, start=0, size=min(extent.size, HEAD), name="head"))
-    except (CannotVerify, Damaged):
-        return b""
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is not here, only what points to it."""
+
+    size: int
+    why: CannotVerify
+    seekable: ClassVar[bool] = True
+
+    def open(self) -> Reader:
+        raise self.why
 
 
-def _followed(extent: Extent, path: str, fetched: Callable[[], Path | None]) -> Extent:
-    """What a pointer stands for; what cannot be read stays, and is told by whoever needs it."""
-    if isinstance(extent, Elsewhere):
-        return extent
+def _followed(extent: Extent, path: str, repository: Path | None) -> Extent:
+    """What a Git LFS pointer stands for, where it was fetched; what cannot be read stays, and is told by whoever needs it."""
     try:
-        return pointed_to(extent, path, fetched)
-    except (CannotVerify, Damaged):
+        found = pointer(read_all(extent, name=path)) if extent.size <= LONGEST else None
+    except Damaged:
         return extent
+    if found is None:
+        return extent
+    oid, size = found
+    file = repository and git.common_folder(repository) / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    if file is None or not file.is_file() or file.stat().st_size != size:
+        why = CannotVerify(f"{path}: {not_fetched(size)}", next_command="git lfs fetch --all && git lfs checkout")
+        return Elsewhere(size=size, why=why)
+    return FileExtent(path=file, start=0, size=size, file_size=size, name=path)

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from karat.compare.change import MOVES, Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.diffs.result import Diff, groups_of, mark_moves
+from karat.diffs.result import Diff, gravest_first, groups_of, mark_moves
 from karat.diffs.sides import (
     Bundles,
+    Index,
     Items,
     OneFile,
     Revision,
@@ -29,6 +30,7 @@ from karat.diffs.sides import (
     WorkTree,
     may_hold_cases,
     pair_up,
+    resolve_cached,
     resolve_sides,
     start_listing,
 )
@@ -66,15 +68,20 @@ class DiffOptions:
 
 
 def diff(
-    old: str | None = None, new: str | None = None, *, cwd: str | Path = ".", options: DiffOptions | None = None
+    old: str | None = None,
+    new: str | None = None,
+    *,
+    cwd: str | Path = ".",
+    options: DiffOptions | None = None,
+    cached: bool = False,
 ) -> Diff:
-    """The difference between two revisions, folders or files; HEAD and the work tree by default."""
-    left, right = resolve_sides(old, new, Path(cwd).absolute())
+    """The difference between two revisions, folders or files; HEAD and the work tree by default, or what is `cached`."""
+    here = Path(cwd).absolute()
+    left, right = resolve_cached(old, here) if cached else resolve_sides(old, new, here)
     return diff_sides(left, right, options or DiffOptions())
 
 
 def diff_sides(old: Side, new: Side, options: DiffOptions) -> Diff:
-    """The difference between two sides that are already resolved."""
     started = start_listing(old, new)
     from karat.diffs import workers  # noqa: F401 - git lists while numpy is being imported
 
@@ -123,7 +130,8 @@ def _diff(old: Side, new: Side, options: DiffOptions, found: Items, cases: BothS
     if cases and (pairs := [pair for pair in cases.pairs() if is_case(pair.path)]):
         from karat.diffs.bundles import compare_cases
 
-        bundles = compare_cases(pairs, jobs=options.jobs, progress=options.progress)
+        everything, jobs = options.everything, options.jobs
+        bundles = compare_cases(pairs, everything=everything, jobs=jobs, progress=options.progress)
     changes += bundles
     if options.only_metric:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
@@ -140,7 +148,7 @@ def _diff(old: Side, new: Side, options: DiffOptions, found: Items, cases: BothS
         if c.findings:
             told = (f if f.next else replace(f, next=_next(f, c, old, new, options)) for f in c.findings)
             changes[at] = replace(c, findings=tuple(told))
-    changes.sort(key=lambda c: (c.severity.rank if c.severity else 3, c.verdict.rank, -c.beyond, c.path))
+    changes.sort(key=gravest_first)
     return Diff(
         old=old.name,
         new=new.name,
@@ -197,7 +205,7 @@ def _nothing_compared(
 
 def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffOptions) -> str:
     """The exact command to run next."""
-    sides = [old.name, new.name]
+    sides = [old.name, "--cached" if isinstance(new, Index) else new.name]
     if isinstance(new, WorkTree):
         name = new.up + change.path
         if finding.condemns and not change.restorable:
@@ -208,8 +216,6 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: DiffO
         if finding.condemns:
             # New, perhaps already staged: a stash takes both away, and can give them back.
             return str(Command("git", "stash", "push", "--include-untracked", "--", name))
-        if finding.kind == "new-golden":
-            return str(Command("git", "add", "--", name))
         sides = [] if isinstance(old, Revision) and old.name == "HEAD" else [old.name]
     words = ["karat", "diff", *sides]
     # Without these, the same sides would be judged otherwise, or not be found.

@@ -28,7 +28,7 @@ from karat.system.files import bytes_of, write_bytes
 if TYPE_CHECKING:
     from karat.diffs.diff import DiffOptions
 
-_SCHEMA = "karat.history/1"
+_SCHEMA = "karat.history/2"
 _AT_ONCE = 4000  # Pairs that are compared before their curves and findings are let go.
 _STEADY = frozenset({"steady", "warm_up"})
 _MOVED = frozenset({Verdict.NOISE, Verdict.DRIFT, Verdict.BREAK})
@@ -37,10 +37,10 @@ _MOVED = frozenset({Verdict.NOISE, Verdict.DRIFT, Verdict.BREAK})
 class Replaced(msgspec.Struct, array_like=True):
     """One golden that a commit replaced."""
 
-    path: int
+    path: str
     old: bytes
     new: bytes  # The two blobs; empty where it was added or deleted.
-    sizes: dict[int, float] | None = None  # Metric → the size of its move; None while the two are not compared.
+    sizes: dict[str, float] | None = None  # Metric → the size of its move; None while the two are not compared.
 
 
 class Refresh(msgspec.Struct, array_like=True):
@@ -52,12 +52,10 @@ class Refresh(msgspec.Struct, array_like=True):
 
 
 class KeptHistory(msgspec.Struct, array_like=True):
-    """What the cache holds: all refreshes that lead to a commit. Names stand in it once, and as numbers elsewhere."""
+    """What the cache holds: all refreshes that lead to a commit."""
 
     schema: str = _SCHEMA
     tip: str = ""
-    paths: list[str] = msgspec.field(default_factory=list)
-    metrics: list[str] = msgspec.field(default_factory=list)
     refreshes: list[Refresh] = msgspec.field(default_factory=list)
 
     def replaced(self) -> Iterator[Replaced]:
@@ -72,10 +70,10 @@ class KeptHistory(msgspec.Struct, array_like=True):
             key = one.path, one.old, one.new
             if one.sizes and key not in seen:
                 seen.add(key)
-                by_metric = found.setdefault(self.paths[one.path], {})
+                by_metric = found.setdefault(one.path, {})
                 for metric, size in one.sizes.items():
                     if isfinite(size) and size >= 0:
-                        by_metric.setdefault(self.metrics[metric], []).append(size)
+                        by_metric.setdefault(metric, []).append(size)
         return found
 
 
@@ -119,10 +117,8 @@ def load(file: Path) -> KeptHistory:
     """What is kept; nothing where it is damaged, or somebody else's."""
     with suppress(OSError, ValueError, RecursionError, MemoryError):
         kept = msgspec.msgpack.decode(bytes_of(file) or b"", type=KeptHistory)
-        metrics = {metric for one in kept.replaced() for metric in one.sizes or ()}
-        numbers = all(0 <= one.path < len(kept.paths) for one in kept.replaced())
-        numbers = numbers and all(0 <= refresh.seconds < 10**11 for refresh in kept.refreshes)
-        if numbers and metrics <= {*range(len(kept.metrics))} and git.is_commit_id(kept.tip) and kept.schema == _SCHEMA:
+        plausible = all(0 <= refresh.seconds < 10**11 for refresh in kept.refreshes)
+        if plausible and git.is_commit_id(kept.tip) and kept.schema == _SCHEMA:
             return kept
     return KeptHistory()
 
@@ -139,17 +135,14 @@ def _extended(kept: KeptHistory, root: Path, commit: str, options: DiffOptions) 
             commits = f"{kept.tip}..{commit}"
     is_golden = PathFilter(options.globs, options.exclude)
     known = {(one.path, one.old, one.new): one.sizes for one in kept.replaced()}
-    numbers = {path: number for number, path in enumerate(kept.paths)}
     new: dict[str, Refresh] = {}
     for name, seconds, change in git.history(root, commits, *map(_pathspec, options.globs)):
         if is_golden(change.path) and not change.special:
-            path = numbers.setdefault(change.path, len(numbers))
-            key = path, bytes.fromhex(change.old or ""), bytes.fromhex(change.new or "")
+            key = change.path, bytes.fromhex(change.old or ""), bytes.fromhex(change.new or "")
             sizes = known.get(key) if change.old and change.new else {}
             new.setdefault(name, Refresh(name, seconds, [])).goldens.append(Replaced(*key, sizes))
     rest = [refresh for refresh in kept.refreshes if refresh.commit not in gone and refresh.commit not in new]
-    joined = KeptHistory(tip=commit, paths=[*numbers], metrics=kept.metrics, refreshes=[*new.values(), *rest])
-    return joined, bool(new) or not gone
+    return KeptHistory(tip=commit, refreshes=[*new.values(), *rest]), bool(new) or not gone
 
 
 def _pathspec(glob: str) -> str:
@@ -171,21 +164,19 @@ def _compare(root: Path, kept: KeptHistory, options: DiffOptions) -> bool:
     # Versions of one golden after another, oldest first: each is read once, and git unpacks them quickly.
     waiting.reverse()
     waiting.sort(key=lambda one: one.path)
-    task = Task(cases=(), rules=options.rules, status=options.status, judged=False)
-    numbers = {metric: number for number, metric in enumerate(kept.metrics)}
+    task = Task(cases=(), rules=options.rules, status=options.status)
     where, done = str(root), 0
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
         blobs = [(Blob(where, one.old.hex()), Blob(where, one.new.hex())) for one in part]
-        items = [Item(kept.paths[one.path], *both, certain=True) for one, both in zip(part, blobs, strict=True)]
+        items = [Item(one.path, *both, certain=True) for one, both in zip(part, blobs, strict=True)]
         for one, change in zip(part, compare_items(items, task, jobs=options.jobs).changes, strict=True):
             if not any(finding.kind == "cannot-read" for finding in change.findings):
                 done += 1
                 sized = ((row.metric, row.size) for row in change.metrics)
-                one.sizes = {numbers.setdefault(name, len(numbers)): size for name, size in sized if size is not None}
+                one.sizes = {name: size for name, size in sized if size is not None}
         if options.progress is not None:
             options.progress(min(start + _AT_ONCE, len(waiting)), len(waiting))
-    kept.metrics = [*numbers]
     return done > 0
 
 

@@ -6,7 +6,7 @@ Imported only for reports that tell it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -60,13 +60,16 @@ def _lock(side: Side, name: str) -> Mapping[str, LockEntry]:
 def origins(
     locks: tuple[Locks, Locks], globs: Sequence[str], digests: Mapping[str, tuple[bytes | None, bytes | None]]
 ) -> Origins:
-    """Golden → its line on the old side and on the new, of goldens that are still the file it speaks of."""
+    """Golden → its line on the old side and on the new, of goldens that are still the file it speaks of.
+
+    Of a golden that is gone, the new side's line says why that was accepted.
+    """
     found: Origins = {}
     for path, (old, new) in digests.items():
         lock, name = place_of(path, globs)
         lines = (side.get(lock, {}).get(name) for side in locks)
         known = [
-            line if line and digest and line.sha256 == digest.hex() else None
+            line if line and (line.sha256 == digest.hex() if digest else line.accepted) else None
             for line, digest in zip(lines, (old, new), strict=True)
         ]
         if any(known):
@@ -81,9 +84,18 @@ def place(source: str, run: str | None, name: Callable[[str], str] = str) -> str
     return PLACES.get(source, name(source))
 
 
+def split_command(known: Iterable[tuple[LockEntry | None, LockEntry | None]] = ()) -> Command:
+    """The question before every refresh: our code, or the packages? With the commits of both sides, where they are known."""
+    sides = zip(*known, strict=True)
+    commits = [{line.commit[:12] for line in side if line and line.commit} for side in sides]
+    code = "..".join(min(one) for one in commits) if [len(one) for one in commits] == [1, 1] else "OLD..NEW"
+    return Command("karat", "hunt", "split", "--code", code, "--packages", "OLD.txt..NEW.txt", "--", "CMD")
+
+
 def runs(diff: Diff, side: int, name: Callable[[str], str] = str) -> Iterator[str]:
     """The runs that one side's values came from (0: old, 1: new), most goldens first; nothing if no lock knows any."""
-    lines = [diff.provenance[c.path][side] for c in diff.changes if c.path in diff.provenance]
+    there = [c for c in diff.changes if (c.has_baseline if side == 0 else c.verdict != "removed")]
+    lines = [diff.provenance[c.path][side] for c in there if c.path in diff.provenance]
     by_run: dict[str, list[LockEntry]] = {}
     for line in lines:
         if line is not None:
@@ -96,6 +108,5 @@ def runs(diff: Diff, side: int, name: Callable[[str], str] = str) -> Iterator[st
             days[0] if len(days) == 1 else " to ".join((days[0], days[-1])) if days else "",
         ]
         yield f"{', '.join([run, *filter(None, about)])}: {count(len(known), 'golden')}"
-    present = sum(c.has_baseline if side == 0 else c.verdict != "removed" for c in diff.changes)
-    if by_run and (unknown := present - sum(map(len, by_run.values()))):
+    if by_run and (unknown := len(there) - sum(map(len, by_run.values()))):
         yield f"unknown, or edited since: {count(unknown, 'golden')}"

@@ -81,8 +81,6 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         said = [f"{len(unusual):,} of {count(len(held), 'move')} larger than earlier refreshes made"] if held else []
         if usual := len(known) - len(unusual):
             said.append(f"{usual:,} as usual")
-        if pooled := sum(found.pooled is not None for found in known):
-            said.append(f"{pooled:,} of these by the moves of all goldens, for want of their own")
         if unknown := len(held) - len(known):
             said.append(f"{unknown:,} with too few earlier ones to tell ({ENOUGH} needed)")
         yield "; ".join([", ".join(said), self.history] if said else [self.history])
@@ -92,7 +90,6 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
             yield f"… and {len(unusual) - _UNUSUAL_SHOWN:,} more"
 
     def all_findings(self) -> Iterator[Finding]:
-        """Every finding, the whole comparison's first, then by file."""
         yield from self.findings
         for change in self.changes:
             yield from change.findings
@@ -137,8 +134,12 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
         return said[:1].upper() + said[1:]
 
     def headline(self) -> str:
-        """The two sides, and the answer."""
         return f"{self.old} → {self.new}: {self.answer()}"
+
+
+def gravest_first(change: Change) -> tuple[int, int, float, str]:
+    """The order of changes: by severity, verdict, and how far beyond the threshold."""
+    return (change.severity.rank if change.severity else 3, change.verdict.rank, -change.beyond, change.path)
 
 
 def verdict_counts(changes: Iterable[Change]) -> str:

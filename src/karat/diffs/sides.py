@@ -7,6 +7,7 @@ words of the command line. Out: `Items`, each golden path with a reference to it
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from karat.bundles.layout import candidates, has_case, is_of_zips
+from karat.bundles.layout import MANIFEST, candidates, is_of_zips
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter, walk
 from karat.system import git
@@ -37,6 +38,10 @@ class WorkTree(msgspec.Struct, frozen=True):
     up: str = ""  # The way from where the user stands to the root: empty there, `../` one folder below.
 
 
+class Index(Revision, frozen=True):
+    """What is staged, as a tree."""
+
+
 class AnyFolder(msgspec.Struct, frozen=True):
     """Any folder; git is not asked."""
 
@@ -45,8 +50,6 @@ class AnyFolder(msgspec.Struct, frozen=True):
 
 
 class OneFile(msgspec.Struct, frozen=True):
-    """A single golden."""
-
     root: Path
     name: str
 
@@ -73,8 +76,6 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class OnDisk(msgspec.Struct, frozen=True):
-    """Bytes in a file."""
-
     path: str
     follow: bool = False
     """Whether a symbolic link may be followed: in a folder that the user named, not in a work tree."""
@@ -101,11 +102,9 @@ class Items(msgspec.Struct, frozen=True):
 
 
 def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
-    """OLD and NEW as sides; by default HEAD and the work tree."""
-    # Git forbids two dots in names; paths have them as a folder of their own.
-    ranged = old is not None and new is None and ".." in old and ".." not in old.split("/")
-    if old is not None and ranged and not (cwd / old).exists():
-        return _resolve_range(old, cwd)
+    """OLD and NEW as sides, also as git's `OLD..NEW`; by default HEAD and the work tree."""
+    if old is not None and new is None and re.fullmatch(r"[^.].*[^./]\.\.[^./].*", old) and not (cwd / old).exists():
+        old, _, new = old.partition("..")
     if old is not None:
         left = _resolve(old, cwd)
     else:
@@ -113,8 +112,8 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             root, commit = git.root_and_head(cwd)
         except CannotVerify:
             root = git.ensure_repository(cwd)
-            said = f"expected a commit to compare with, found none: {root} has no first commit yet"
-            raise UsageError(said, next_command="git commit") from None
+            said = f"expected a commit to compare with, found none: {root} has no commit yet; commit the goldens first, or name two folders"
+            raise UsageError(said, next_command="karat diff OLD NEW") from None
         left = Revision(root, "HEAD", commit)
     if new is not None:
         right = _resolve(new, cwd)
@@ -137,15 +136,14 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     return left, right
 
 
-def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
-    """`A..B`, and `A...B` which means from where B left A."""
-    dots = "..." if "..." in words else ".."
-    first, _, second = words.partition(dots)
-    left, right = resolve_sides(first or "HEAD", second or "HEAD", cwd)
-    if dots == "..." and isinstance(left, Revision) and isinstance(right, Revision):
-        base = git.merge_base(left.root, left.commit, right.commit)
-        left = Revision(left.root, base[:12], base)
-    return left, right
+def resolve_cached(old: str | None, cwd: Path) -> tuple[Side, Side]:
+    """A revision, by default HEAD, and what is staged."""
+    left, _ = resolve_sides(old, "HEAD" if old else None, cwd)
+    if not isinstance(left, Revision):
+        said = f"expected a revision to compare what is staged with, found {old}"
+        raise UsageError(said, next_command="karat diff --cached")
+    tree = git.run_git(left.root, "write-tree").decode().strip()
+    return left, Index(left.root, "index", tree)
 
 
 def _resolve(word: str, cwd: Path) -> Side:
@@ -271,8 +269,9 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
     if isinstance(side, Bundles):
         return {}
     if not isinstance(side, Revision):
-        files = (folder / name for folder, _, names in walk(side.root) for name in names)
-        return {path.relative_to(side.root).as_posix(): OnDisk(str(path), follow=True) for path in files}
+        start = len(str(side.root).rstrip("/")) + 1
+        files = (os.path.join(folder, name) for folder, _, names in walk(side.root) for name in names)  # noqa: PTH118 - quicker, for thousands
+        return {path[start:]: OnDisk(path, follow=True) for path in files}
     found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
     return {path[len(prefix) :]: Blob(str(side.root), oid) for path, oid in found.items() if path.startswith(prefix)}
 
@@ -293,7 +292,7 @@ def may_hold_cases(old: Side, new: Side, listing: Listing | None) -> bool:
         return any(candidates(chain(tree, (change.path for change in changes))))
     return any(
         isinstance(side, Bundles)
-        or (isinstance(side, AnyFolder) and has_case(side.root))
+        or (isinstance(side, AnyFolder) and any(MANIFEST in files for _, _, files in os.walk(side.root)))
         or (isinstance(side, Revision) and any(candidates(git.tree_paths(side.root, side.commit))))
         for side in (old, new)
     )

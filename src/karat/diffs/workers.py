@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 import msgspec
 from msgspec.structs import replace
@@ -40,63 +40,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     status: Sequence[str]
     keep_curves: bool = False
     digests: bool = False  # Hash every golden, not only those that came or went.
-    judged: bool = True
     packed: bool = False
 
 
 class Compared(msgspec.Struct):
-    """What came of some items."""
-
     changes: list[Change] = []
     unchanged: int = 0  # Items whose bytes turned out to be equal.
     digests: dict[str, tuple[bytes | None, bytes | None]] = {}
     """SHA-256 of goldens that came or went, to recognise moves; of all, where they are asked for."""
 
 
-class Comparer:
-    """Compares chunk after chunk, with one git process for all of them."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._blobs: git.Blobs | None = None
-
-    def compare(self, items: Sequence[Item]) -> Compared:
-        """The changes of these items, in order."""
-        oids = [
-            ref.oid
-            for item, last in zip(items, (None, *items), strict=False)
-            for ref in (None if _goes_on(item, last) else item.old, item.new)
-            if isinstance(ref, Blob)
-        ]
-        roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
-        if oids and self._blobs is None:
-            self._blobs = git.Blobs(next(roots))
-        blobs = self._blobs.read(oids, GOLDEN.value()) if self._blobs else iter(())
-        task, compared = self._task, Compared()
-        for batch in _batches(_pairs(items, task, compared, blobs)):
-            made = compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves, judged=task.judged)
-            compared.changes += [replace(c, metrics=PackedRows.of(c.metrics)) for c in made] if task.packed else made
-        return compared
-
-    def close(self) -> None:
-        """End the git process, if there was one."""
-        if self._blobs is not None:
-            self._blobs.close()
-
-
-def _goes_on(item: Item, last: Item | None) -> bool:
-    """Whether the new side of the last item is this one's old, as in a history; it is fetched and read once."""
-    return last is not None and item.path == last.path and isinstance(item.old, Blob) and item.old == last.new
-
-
 def _pairs(
     items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | int | None]
 ) -> Iterator[GoldenPair]:
-    new: Content = None
-    after: Reading | None = None
-    for item, last in zip(items, (None, *items), strict=False):
-        old, known = (new, after) if _goes_on(item, last) else (_fetch(item, item.old, blobs), None)
-        new, after = _fetch(item, item.new, blobs), None
+    for item in items:
+        old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
         same = isinstance(old, bytes) and old == new
         if same and not item.certain:
             compared.unchanged += 1
@@ -107,7 +65,7 @@ def _pairs(
             one, other = (sha256(side).digest() if isinstance(side, bytes) else None for side in (old, new))
             compared.digests[item.path] = one, other
         after = _reading(new, item.path)
-        before = after if same else known or _reading(old, item.path)
+        before = after if same else _reading(old, item.path)
         identity = identity_of(item.path, task.cases) if task.cases else {}
         yield GoldenPair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
 
@@ -153,6 +111,15 @@ def _batches(pairs: Iterable[GoldenPair]) -> Iterator[list[GoldenPair]]:
         yield batch
 
 
+def _compare(items: Sequence[Item], task: Task, blobs: git.Blobs | None) -> Compared:
+    oids = [ref.oid for item in items for ref in (item.old, item.new) if isinstance(ref, Blob)]
+    read, compared = blobs.read(oids, GOLDEN.value()) if blobs else iter(()), Compared()
+    for batch in _batches(_pairs(items, task, compared, read)):
+        made = compare_many(batch, task.rules, status=task.status, keep_curves=task.keep_curves)
+        compared.changes += [replace(c, metrics=PackedRows.of(c.metrics)) for c in made] if task.packed else made
+    return compared
+
+
 def compare_items(
     items: Sequence[Item], task: Task, *, jobs: int | None = 1, progress: Progress | None = None
 ) -> Compared:
@@ -163,8 +130,11 @@ def compare_items(
 
     @contextmanager
     def comparing() -> Iterator[Callable[[int], Compared]]:
-        with closing(Comparer(task)) as comparer:
-            yield lambda number: comparer.compare(chunks[number])
+        """Compares chunk after chunk, with one git process for all of them."""
+        roots = (ref.root for item in items for ref in (item.old, item.new) if isinstance(ref, Blob))
+        root = next(roots, None)
+        with closing(git.Blobs(root)) if root else nullcontext() as blobs:
+            yield lambda number: _compare(chunks[number], task, blobs)
 
     def done(number: int) -> None:
         if progress is not None:

@@ -5,53 +5,24 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from contextlib import suppress
 from pathlib import Path
 
 from karat.system.hashes import sha256_file, sha256_hex
 
 
 def glob_files(root: Path, pattern: str) -> Iterator[Path]:
-    """What matches, in order of name; `**` is any number of folders, and enters no link.
-
-    A part without `*`, `?` or `[` is taken as it stands: a link that is named is meant.
-    """
-    parts = [part for part in pattern.split("/") if part not in {"", "."}]
+    """What matches, in order of name; `**` is any number of folders, and enters no link, unlike a link that is named."""
+    listed = [part for part in pattern.split("/") if part not in {"", "."}]
+    parts = [part for n, part in enumerate(listed) if part != "**" or listed[n - 1 : n] != ["**"]]
+    ending = ["*"] if parts[-1:] == ["**"] else []
     start = Path("/") if pattern.startswith("/") else root
-    # Folders, each with what is left of the pattern below it. A stack: a tree may be deeper than Python's recursion goes.
-    open_ends = [(start, tuple(parts))] if parts else []
-    # Two ways through `**` may lead to one place.
-    seen: set[tuple[Path, tuple[str, ...]]] = set()
-    while open_ends:
-        folder, left = step = open_ends.pop()
-        if step in seen:
-            continue
-        seen.add(step)
-        if not left:
-            if os.path.lexists(folder):
-                yield folder
-            continue
-        part, rest = left[0], left[1:]
-        if part == "**":
-            below = ((folder / name, left) for name in _names(folder, folders=True))
-            steps = [(folder, rest or ("*",)), *below]
-        elif any(sign in part for sign in "*?["):
-            steps = [(folder / n, rest) for n in _names(folder, folders=bool(rest)) if fnmatchcase(n, part)]
-        else:
-            steps = [(folder / part, rest)]
-        open_ends += reversed(steps)
-
-
-def _names(folder: Path, *, folders: bool) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if not folders or entry.is_dir(follow_symlinks=False))
-    except (OSError, ValueError):  # it is no folder, is gone, may not be read, or cannot be named
-        return []
+    # Folders that may not be read, or are deeper than Python goes, and what cannot be a pattern.
+    with suppress(OSError, ValueError, RecursionError):
+        yield from sorted(set(start.glob("/".join([*parts, *ending])))) if parts else ()
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path, all links followed, is in that folder."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
@@ -144,7 +115,6 @@ def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 FILES = "files.sha256"  # The name under which an identity has the hash of all built files.
-_MOST_HASHED = 1000  # Files that are listed one by one; of more, the rest has one hash together.
 
 
 def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
@@ -161,11 +131,7 @@ def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
         except OSError as error:
             digest = f"cannot be read: {error.strerror or error}"
         found[shown_path(path, area)] = digest
-    if len(found) <= _MOST_HASHED:
-        return found
-    each = list(found.items())
-    kept, rest = dict(each[: _MOST_HASHED - 1]), dict(each[_MOST_HASHED - 1 :])
-    return {**kept, f"({len(rest)} more files)": combined_hash(rest)}
+    return found
 
 
 def combined_hash(hashes: dict[str, str]) -> str:

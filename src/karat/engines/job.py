@@ -10,19 +10,24 @@ GPUs the slot owns (`0,1`; empty for none), `@CORES@` its cores (`0,1`; empty: n
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 from karat.report.terminal import say
 
 EDIT = "edit [engine] in hunt.toml"
 Role = Literal["prepare", "build", "identify", "warmup", "measure"]
+MOST = 10_000  # Of anything that is counted: more is a slip of the keyboard.
+HowMany: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=MOST)]
 
 
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,13 +46,35 @@ class JobCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     may_fail: bool = False  # Whether the job goes on after it failed.
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a job has for itself while it runs."""
 
     cores: float = 1
     gpus: float = 0
     memory: int = 0
     custom: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[engine] of hunt.toml."""
+
+    kind: Literal["local", "ray", "slurm"] = "local"
+    slots: HowMany = (
+        0  # How many probes may run at once; 0: one, and as many as a cluster has room for (Slurm: 16 at most).
+    )
+    cores: Share = 0  # Cores per probe, for itself; 0: not divided.
+    gpus: Share = 0  # GPUs per probe, for itself.
+    memory: str = ""
+    address: str = ""  # Ray's; by default RAY_ADDRESS.
+    resources: Mapping[str, Share] = msgspec.field(default_factory=dict)
+    """Per probe: custom resources of Ray, generic ones (GRES) of Slurm."""
+    options: tuple[str, ...] = ()  # Slurm: more words for sbatch, such as --partition=gpu.
+    retries: HowMany = 3  # How often a point is tried elsewhere after its worker was lost.
+
+    @property
+    def of_each(self) -> Resources:
+        """What each job has for itself. One core where nobody said how many: none at all would mean no limit."""
+        return Resources(self.cores or 1, self.gpus, parse_size(self.memory), self.resources)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,8 +90,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known: tuple[str, ...] = ()  # Identities that have been measured: what follows `identify` is left out for them.
     identity: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What is known of the point without running anything: image digest, commit ids."""
+    beside: str = ""  # Jobs that say the same run in one slot, one after the other, where an engine can choose: here.
     passed: tuple[str, ...] = ()  # Secrets of the runner's environment that every command may see.
-    withheld: tuple[str, ...] = ()  # Variables that are secrets although their names do not say so.
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,6 +124,58 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: str = ""  # Why nothing came back: the worker died, the node is gone. Nothing is known of the point then.
     notes: tuple[str, ...] = ()
     """Sentences: a file that was too large to come back, a worker that was lost before this one."""
+
+
+def node_needs(resources: Resources) -> dict[str, float]:
+    """The same, by the names that nodes have for it."""
+    wanted = {"CPU": resources.cores, "GPU": resources.gpus, "memory": resources.memory, **resources.custom}
+    return {name: amount for name, amount in wanted.items() if amount > 0}
+
+
+def jobs_per_node(there: Mapping[str, float], wanted: Mapping[str, float]) -> int:
+    # Fractions such as 0.1 are not what they seem; a job too many would wait, one too few is never run.
+    return min(int(there.get(name, 0.0) / amount + 1e-6) for name, amount in wanted.items())
+
+
+def resources_shown(resources: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in resources.items()
+    )
+
+
+class ClusterRoom:
+    """How many jobs a cluster can run at once; its nodes are asked for anew as time passes."""
+
+    def __init__(
+        self,
+        cluster: str,
+        nodes: Callable[[], Sequence[Mapping[str, float]]],
+        wanted: Resources,
+        most: int,
+        fresh: float,
+    ) -> None:
+        """`nodes` says what each node has, and stays true for `fresh` seconds; `most` jobs may run, 0: as many as fit."""
+        self._cluster, self._nodes, self._needs = cluster, nodes, node_needs(wanted)
+        self._most, self._fresh = most, fresh
+        self._read_at, self._known = -fresh, 0
+
+    @property
+    def needs(self) -> str:
+        return resources_shown(self._needs)
+
+    def slots(self) -> int:
+        if time.monotonic() - self._read_at >= self._fresh:
+            self._known = sum(jobs_per_node(node, self._needs) for node in self._nodes())
+            self._read_at = time.monotonic()
+        return min(self._known, self._most) if self._most else self._known
+
+    def require(self, look: str) -> None:
+        """CannotVerify where no node could ever run a job; `look` is what to do about it."""
+        if self.slots() == 0:
+            there = "; ".join(dict.fromkeys(map(resources_shown, self._nodes()))) or "no node that is up"
+            said = f"expected a node of the {self._cluster} cluster with {self.needs} for each probe, found {there}"
+            raise CannotVerify(said, next_command=look)
 
 
 class Flight(msgspec.Struct):
@@ -151,42 +230,38 @@ def print_notice(message: str) -> None:
     say(f"karat: {message}", sys.stderr)
 
 
-def open_engine(  # noqa: PLR0913 - what [engine] may say
-    kind: str,
-    *,
-    slots: int,
-    work: Path,
-    cores: float = 0,
-    gpus: float = 0,
-    address: str = "",
-    retries: int = 3,
-    memory: int = 0,
-    custom: Mapping[str, float] | None = None,
-    options: Sequence[str] = (),
-    notice: Callable[[str], None] = print_notice,
-) -> Engine:
-    """The engine of that kind, ready for jobs; waits, with a notice, while another hunt has what it needs.
-
-    `slots` is how many jobs may run at once; 0: one here, and on a cluster as many as it has room for.
-    """
-    if slots < 0:
-        raise UsageError(f"expected no negative number of slots, found {slots}", next_command=EDIT)
-    if kind == "local":
-        from karat.engines.local import LocalEngine, SlotRequest, claim_slots
-
-        for name, value in (("cores", cores), ("gpus", gpus)):
-            if value < 0 or value != int(value):
-                whole = "a whole number for the local engine, where each probe has them for itself"
-                raise UsageError(f"expected {name} to be {whole}; found {value:g}", next_command=EDIT)
-        wanted = SlotRequest(slots=slots or 1, cores=int(cores), gpus=int(gpus))
-        return LocalEngine(claim_slots(wanted, work.absolute(), notice))
-    resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
-    if kind == "ray":
+def open_engine(wanted: EngineSettings, work: Path, notice: Callable[[str], None] = print_notice) -> Engine:
+    """The engine that is wanted, ready for jobs; waits, with a notice, while another hunt has what it needs."""
+    if wanted.kind == "ray":
         from karat.engines.ray_engine import open_ray
 
-        return open_ray(address, work=work, resources=resources, retries=retries, most=slots, notice=notice)
-    if kind == "slurm":
+        return open_ray(wanted, work, notice)
+    if wanted.kind == "slurm":
         from karat.engines.slurm_engine import open_slurm
 
-        return open_slurm(options, work=work, resources=resources, retries=retries, most=slots, notice=notice)
-    raise UsageError(f"expected the engine local, ray or slurm, found {kind!r}", next_command=EDIT)
+        return open_slurm(wanted, work, notice)
+    from karat.engines.local import LocalEngine, claim_slots
+
+    for name, value in (("cores", wanted.cores), ("gpus", wanted.gpus)):
+        if value != int(value):
+            whole = "a whole number for the local engine, where each probe has them for itself"
+            raise UsageError(f"expected {name} to be {whole}; found {value:g}", next_command=EDIT)
+    return LocalEngine(claim_slots(wanted, work.absolute(), notice))
+
+
+_SIZE_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for ending, base in (("B", 1000), ("IB", 1024))
+}
+
+
+def parse_size(text: str) -> int:
+    if not text.strip():
+        return 0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    unit = _SIZE_UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or len(found[1]) > 18:
+        said = f"expected a size such as '50 GB' or '512 MiB', found {text!r}"
+        raise UsageError(said, next_command="edit hunt.toml")
+    return int(float(found[1]) * unit)

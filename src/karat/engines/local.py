@@ -13,19 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from karat.engines.job import EDIT, Job, JobResult
+from karat.engines.job import EDIT, EngineSettings, Job, JobResult
 from karat.engines.runner import Slot, free_slot, run_job
 from karat.findings import CannotVerify, UsageError
+from karat.report.words import count
 from karat.system.locks import take, users_folder
 
 _LISTED = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LOOK_AGAIN = 1.0
-
-
-class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    slots: int
-    cores: int
-    gpus: int
 
 
 class SlotsTaken(Exception):  # noqa: N818 - what became of it
@@ -35,14 +30,14 @@ class SlotsTaken(Exception):  # noqa: N818 - what became of it
 class SlotClaim:
     """Slots that this process holds until it releases them, or dies."""
 
-    def __init__(self, wanted: SlotRequest, work: Path) -> None:
+    def __init__(self, wanted: EngineSettings, work: Path) -> None:
         """All of them or none: whoever waits for the rest must not keep what another waits for."""
         self._handles: list[int] = []
         try:
-            core_locks, gpu_locks = _locks(wanted)
-            cores = self._grouped(core_locks, wanted.slots, wanted.cores)
-            gpus = self._grouped(gpu_locks, wanted.slots, wanted.gpus)
-            self.slots = tuple(self._slot(work, cores[index], gpus[index]) for index in range(wanted.slots))
+            slots = wanted.slots or 1
+            lots = ((locks, int(each)) for locks, each in zip(_locks(wanted), (wanted.cores, wanted.gpus), strict=True))
+            cores, gpus = (self._grouped(locks, slots, each) for locks, each in lots)
+            self.slots = tuple(self._slot(work, *owned) for owned in zip(cores, gpus, strict=True))
         except BaseException:
             self.release()
             raise
@@ -69,7 +64,7 @@ class SlotClaim:
             os.close(self._handles.pop())
 
 
-def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None]) -> SlotClaim:
+def claim_slots(wanted: EngineSettings, work: Path, notice: Callable[[str], None]) -> SlotClaim:
     """Slots, as soon as all of them are free; says once that it waits."""
     told = False
     while True:
@@ -77,23 +72,24 @@ def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None]) 
             return SlotClaim(wanted, work)
         except SlotsTaken:
             if not told:
-                many = {"core": wanted.slots * wanted.cores, "GPU": wanted.slots * wanted.gpus}
-                needs = " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in many.items() if n)
+                each = {"core": int(wanted.cores), "GPU": int(wanted.gpus)}
+                needs = " and ".join(count((wanted.slots or 1) * n, what) for what, n in each.items() if n)
                 notice(f"waiting for {needs}: another hunt on this machine has them")
             told = True
             time.sleep(_LOOK_AGAIN)
 
 
-def _locks(wanted: SlotRequest) -> tuple[dict[str, Path], dict[str, Path]]:
+def _locks(wanted: EngineSettings) -> tuple[dict[str, Path], dict[str, Path]]:
     """Cores and GPUs that this process may use, by name, each with the file that locks it."""
     if wanted.cores and not hasattr(os, "sched_getaffinity"):
         said = "expected a system that pins processes to cores (Linux), found another; cores = 0 does without"
         raise UsageError(said, next_command=EDIT)
     cores = sorted(os.sched_getaffinity(0)) if wanted.cores else []
     gpus = visible_gpus() if wanted.gpus else {}
-    for what, each, there in (("cores", wanted.cores, len(cores)), ("GPUs", wanted.gpus, len(gpus))):
-        if wanted.slots * each > there:
-            found = f"{wanted.slots} slots with {each} each, which makes {wanted.slots * each}"
+    slots = wanted.slots or 1
+    for what, each, there in (("cores", int(wanted.cores), len(cores)), ("GPUs", int(wanted.gpus), len(gpus))):
+        if slots * each > there:
+            found = f"{slots} slots with {each} each, which makes {slots * each}"
             said = f"expected no more {what} than the {there} that this process may use, found {found}"
             raise UsageError(said, next_command=EDIT)
     files = {name: re.sub(r"[^\w-]", "_", uuid) for name, uuid in gpus.items()}
@@ -143,7 +139,9 @@ class LocalEngine:
 
     def __init__(self, claim: SlotClaim) -> None:
         self._claim = claim
-        self._waiting: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()  # None: there will be no more.
+        self._waiting: list[_Ticket] = []
+        self._homes: dict[str, int] = {}  # Jobs that belong together, or a job by itself → the slot they run in.
+        self._changed, self._closed = threading.Condition(), False
         self._tickets: dict[str, _Ticket] = {}  # Jobs in flight, by key.
         self._done: queue.SimpleQueue[tuple[_Ticket, JobResult | Exception]] = queue.SimpleQueue()
         self._threads = [
@@ -158,10 +156,10 @@ class LocalEngine:
         return len(self._claim.slots)
 
     def submit(self, job: Job) -> None:
-        if job.key in self._tickets:
-            raise ValueError(f"a job with the key {job.key!r} is in flight already")
         self._tickets[job.key] = _Ticket(job)
-        self._waiting.put(self._tickets[job.key])
+        with self._changed:
+            self._waiting.append(self._tickets[job.key])
+            self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
         until = None if seconds is None else time.monotonic() + seconds
@@ -188,16 +186,27 @@ class LocalEngine:
     def close(self) -> None:
         for key in list(self._tickets):
             self.cancel(key)
-        for _ in self._threads:
-            self._waiting.put(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
         self._claim.release()
 
     def _serve(self, slot: Slot) -> None:
-        while (ticket := self._waiting.get()) is not None:
+        while (ticket := self._next(slot)) is not None:
             if not ticket.cancelled:
                 self._done.put((ticket, _result(ticket, slot)))
+
+    def _next(self, slot: Slot) -> _Ticket | None:
+        with self._changed:
+            while not self._closed:
+                for ticket in self._waiting:
+                    if self._homes.setdefault(ticket.job.beside or ticket.job.key, slot.number) == slot.number:
+                        self._waiting.remove(ticket)
+                        return ticket
+                self._changed.wait()
+        return None
 
 
 def _result(ticket: _Ticket, slot: Slot) -> JobResult | Exception:

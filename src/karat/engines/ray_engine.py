@@ -3,6 +3,9 @@
 The cluster is never started here. Ray itself retries nothing, so that every attempt is counted and reported. What a job's
 commands see is the node's own environment, that of its raylet: neither the driver's, nor what Ray sets for its workers
 (OMP_NUM_THREADS, PYTHONPATH), which would change what is measured. Secrets of the node are withheld as they are anywhere else.
+
+While the head is gone, Ray may not be asked anything: it ends the whole process, with exit code 1, a minute after it has
+lost its head, and that code would be taken for an answer.
 """
 
 from __future__ import annotations
@@ -12,20 +15,22 @@ import io
 import os
 import re
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 import karat
-from karat.engines.job import EDIT, Engine, Flight, Job, JobResult, Resources
-from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, answer_within, task_options
+from karat.engines.job import EDIT, ClusterRoom, Engine, EngineSettings, Flight, Job, JobResult, Resources
 from karat.engines.runner import areas_of, run_in_free_slot
 from karat.findings import CannotVerify, UsageError
 
-_REACH = 10.0
+_REACH, _REACH_HEAD = 10.0, 5.0
 _ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
 # As HTTP/2 begins, which gRPC speaks: who does not answer with settings of its own is no cluster.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -36,6 +41,88 @@ _ABANDON = 5.0
 _OF_RAY = {"RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS"}
 _OF_A_WORKER = {"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "RAY_JOB_ID", "RAY_RAYLET_PID", "SPT_NOENV"}
 
+Answer = TypeVar("Answer")
+
+_FRESH = 1.0
+_ANSWER = 10.0
+_NOT_ASKED_FOR = ("node:", "object_store")  # What nodes have by the names of Ray itself.
+
+
+class ClusterHead:
+    """The head of a cluster, by its address; empty: somebody else keeps an eye on it."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._address, self.is_gone = address, False
+        self._place = (host.strip("[]"), int(port)) if port.isdigit() else None
+
+    def check(self) -> None:
+        """CannotVerify where it does not answer."""
+        try:
+            if self._place is not None:
+                socket.create_connection(self._place, _REACH_HEAD).close()
+        except OSError as error:
+            self.is_gone = True
+            said = f"the Ray cluster at {self._address} no longer answers: {error.strerror or error}"
+            raise CannotVerify(said, next_command="karat hunt resume  # when there is a cluster again") from error
+
+
+def answer_within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
+    """What Ray says; None if it does not within the time, as when its head is lost while it is being asked.
+
+    The question is left behind on a thread: there is no way to take it back, and waiting for it would end with the process.
+    """
+    said: SimpleQueue[Answer | Exception] = SimpleQueue()
+
+    def asking() -> None:
+        try:
+            said.put(ask())
+        except Exception as error:  # noqa: BLE001 - raised again where it was asked
+            said.put(error)
+
+    threading.Thread(target=asking, daemon=True).start()
+    try:
+        answer = said.get(timeout=seconds)
+    except Empty:
+        return None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+class QuietStdout:
+    """Stands in for stdout, where data goes, and ignores what Ray's threads write.
+
+    One of them prints there when a node is lost, whatever `log_to_driver` says.
+    """
+
+    def __init__(self) -> None:
+        self._stream, sys.stdout = sys.stdout, cast("Any", self)
+
+    def write(self, text: str) -> int:
+        of_ray = threading.current_thread().name.startswith("ray_")
+        return len(text) if of_ray else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def end(self) -> None:
+        """Restore stdout, unless somebody else has changed it since."""
+        if sys.stdout is cast("Any", self):
+            sys.stdout = self._stream
+
+
+def task_options(resources: Resources) -> dict[str, Any]:
+    """What a task of Ray asks for."""
+    return {
+        "num_cpus": resources.cores,
+        "num_gpus": resources.gpus,
+        "max_retries": 0,
+        "scheduling_strategy": "SPREAD",
+        **({"memory": resources.memory} if resources.memory else {}),
+        **({"resources": dict(resources.custom)} if resources.custom else {}),
+    }
+
 
 class RayEngine:
     """Runs jobs on a Ray cluster. Its methods are for one thread."""
@@ -43,10 +130,19 @@ class RayEngine:
     name = "ray"
 
     def __init__(
-        self, ray: Any, silence: QuietStdout, head: ClusterHead, capacity: ClusterCapacity, *, hunt: str, retries: int
+        self,
+        ray: Any,
+        silence: QuietStdout,
+        head: ClusterHead,
+        work: Path,
+        wanted: EngineSettings,
+        notice: Callable[[str], None],
     ) -> None:
-        self._ray, self._silence, self._head, self._capacity = ray, silence, head, capacity
-        self._hunt, self._retries = hunt, retries
+        self._ray, self._silence, self._head = ray, silence, head
+        self._hunt, self._wanted, self._notice = areas_of(work), wanted, notice
+        self._room = ClusterRoom("Ray", self._nodes, wanted.of_each, wanted.slots, _FRESH)
+        self._known: list[dict[str, float]] = []
+        self._told = False
         self._work = ray.remote(run_on_worker)
         self._flights: dict[Any, Flight] = {}  # Reference of what is awaited → the job.
         self._cancelled: list[Any] = []
@@ -54,28 +150,31 @@ class RayEngine:
     @property
     def slots(self) -> int:
         """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
-        return max(1, self._capacity.slots())
+        return max(1, self._room.slots())
+
+    def _nodes(self) -> list[dict[str, float]]:
+        """What each live node has; as last known while nobody answers."""
+        self._head.check()
+        answer = answer_within(_ANSWER, self._ray.nodes)
+        if answer is not None:
+            alive = (sorted(node["Resources"].items()) for node in answer if node["Alive"])
+            self._known = [{n: has for n, has in there if not n.startswith(_NOT_ASKED_FOR)} for there in alive]
+        return self._known
 
     @property
     def abandoned(self) -> bool:
         """Whether its head is gone: Ray would end the process with a code that means something here."""
         return self._head.is_gone
 
-    def require_room(self, resources: Resources) -> None:
-        """CannotVerify where no node could ever run a job."""
+    def require_room(self) -> None:
         try:
-            self._work.options(**task_options(resources))
+            self._work.options(**task_options(self._wanted.of_each))
         except ValueError as error:
             said = f"[engine] asks for what Ray cannot give: {error}"
             raise UsageError(said, next_command=EDIT) from error
-        if self._capacity.slots() == 0:
-            found = self._capacity.there() or "no node"
-            said = f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, found {found}"
-            raise CannotVerify(said, next_command=f"ray status  # then {EDIT}")
+        self._room.require("ray status")
 
     def submit(self, job: Job) -> None:
-        if any(flight.job.key == job.key for flight in self._flights.values()):
-            raise ValueError(f"a job with the key {job.key!r} is in flight already")
         self._start(Flight(job, time.time(), []))
 
     def _start(self, flight: Flight) -> None:
@@ -92,10 +191,17 @@ class RayEngine:
             if ready:
                 ready = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] or ready
             results += [result for ref in ready if (result := self._taken(ref))]
-            self._capacity.tell_if_none()
+            self._tell_if_none()
             if until is not None and time.monotonic() >= until:
                 break
         return results
+
+    def _tell_if_none(self) -> None:
+        """Say once that nothing can run until a node joins."""
+        none = self._room.slots() == 0
+        if none and not self._told:
+            self._notice(f"waiting: no node of the Ray cluster has {self._room.needs}")
+        self._told = none
 
     def _taken(self, ref: Any) -> JobResult | None:
         """What came of a job; None if it was lost, and has been sent on its way again."""
@@ -108,7 +214,7 @@ class RayEngine:
             raise CannotVerify(said, next_command=following) from error
         except errors.RayError as error:
             result = flight.lost(f"{type(error).__name__}: {_line(error)}")
-        ended = flight.ended(result, self._retries)
+        ended = flight.ended(result, self._wanted.retries)
         if ended is None:
             self._start(flight)
         return ended
@@ -140,14 +246,12 @@ class RayEngine:
 
 
 def _line(error: Exception, which: int = 0) -> str:
-    """The first line of an error, or the last."""
     return (str(error).strip().splitlines() or [type(error).__name__])[which][:300]
 
 
-def open_ray(
-    address: str, *, work: Path, resources: Resources, retries: int, most: int, notice: Callable[[str], None]
-) -> Engine:
+def open_ray(wanted: EngineSettings, work: Path, notice: Callable[[str], None]) -> Engine:
     """An engine of the cluster at that address, at RAY_ADDRESS, or of the one that runs on this machine."""
+    address = wanted.address
     try:
         import ray
     except ImportError as error:
@@ -163,17 +267,17 @@ def open_ray(
         raise
     # A client has a server to talk to, and hears from it.
     head = ClusterHead("" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address)
-    capacity = ClusterCapacity(ray, head, resources, most, notice)
-    engine = RayEngine(ray, silence, head, capacity, hunt=areas_of(work), retries=retries)
+    engine = RayEngine(ray, silence, head, work, wanted, notice)
     try:
-        engine.require_room(resources)
+        engine.require_room()
     except BaseException:
         engine.close()
         raise
     return engine
 
 
-def _connect(ray: Any, address: str, following: str) -> None:
+def reach(address: str, following: str) -> None:
+    """Make sure that a cluster answers at HOST:PORT, as far as can be told without Ray."""
     if address == "local":
         said = 'expected the address of a Ray cluster that runs, found "local", which would start one'
         raise UsageError(said, next_command="karat hunt --engine local")
@@ -196,6 +300,10 @@ def _connect(ray: Any, address: str, following: str) -> None:
     elif address != "auto":
         said = f"expected the address of a Ray cluster, HOST:PORT or ray://HOST:PORT, found {address!r}"
         raise UsageError(said, next_command=following)
+
+
+def _connect(ray: Any, address: str, following: str) -> None:
+    reach(address, following)
     # The nodes run this very karat, whichever they have.
     sent = {"py_modules": [str(Path(karat.__file__).parent)], "excludes": ["__pycache__"]}
     try:

@@ -16,7 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -58,7 +59,6 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """Host, slot and devices, for a person."""
         devices = {"node": self.node, "cores": ",".join(map(str, self.cores)), "GPUs": ",".join(self.gpus)}
         known = [f"{what} {names}" for what, names in devices.items() if names]
         return ", ".join([f"{socket.gethostname()} slot {self.number}", *known])
@@ -112,21 +112,10 @@ def fill_command(command: JobCommand, words: Mapping[str, str]) -> JobCommand:
 
 
 def read_identity(output: bytes) -> dict[str, str]:
-    """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are ignored."""
-    text = output.decode("utf-8", "backslashreplace")
-    matches = (_LINE.fullmatch(line) for line in text.splitlines())
-    try:
-        document = json.loads(text)
-        pairs = dict(_flat("", document)) if isinstance(document, dict) else {}
-    except (ValueError, RecursionError):
-        pairs = {}
-    pairs = pairs or {match[1]: match[2] for match in matches if match}
-    return {_text(name): _text(value) for name, value in list(pairs.items())[:1000]}
-
-
-def _text(said: str) -> str:
-    """Text that can be stored and sent: JSON may hold lone surrogates."""
-    return said[:4096].encode("utf-8", "backslashreplace").decode()
+    """What an `identify` command printed, lines of `name=value`; other lines are ignored."""
+    matches = (_LINE.fullmatch(line) for line in output.decode("utf-8", "backslashreplace").splitlines())
+    pairs = {match[1]: match[2][:4096] for match in matches if match}
+    return dict(islice(pairs.items(), 1000))
 
 
 def identity_key(identity: Mapping[str, str]) -> str:
@@ -141,15 +130,6 @@ def identity_key(identity: Mapping[str, str]) -> str:
     return sha256_hex(canonical.encode())
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    """`{"commit": {"xla": "1a2b"}}` is `commit.xla`."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _flat(f"{prefix}.{name}" if prefix else str(name), each)
-    else:
-        yield prefix, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
 class JobLost(Exception):  # noqa: N818 - what became of it
     """The job cannot be finished; the text says why. Nothing is known of the command that ran."""
 
@@ -157,7 +137,7 @@ class JobLost(Exception):  # noqa: N818 - what became of it
 class SupervisedCommands:
     """Runs commands through a supervisor of their own; everything they start ends with it."""
 
-    def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool], withheld: tuple[str, ...] = ()) -> None:
+    def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool]) -> None:
         self._token, self._cancelled = token, cancelled
         self.notes: list[str] = []
         self._process = subprocess.Popen(
@@ -168,7 +148,7 @@ class SupervisedCommands:
             start_new_session=True,
             pass_fds=slot.held,
             # The next process that code under test could look at.
-            env=withhold(os.environ, named=withheld),
+            env=withhold(os.environ),
         )
         self._orders = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
@@ -267,7 +247,7 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     folder.mkdir()
     run = _Run(job, slot, folder)
     lost = ""
-    guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled, job.withheld)
+    guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
     try:
         run.commands(guard)
     except JobLost as error:
@@ -316,7 +296,7 @@ class _Run:
         self._before: Stamps | None = None
         self._environment = os.environ if slot.env is None else slot.env
         given = (command.env for command in job.commands)
-        self._secrets = secrets_in(self._environment, *given, named=job.withheld)
+        self._secrets = secrets_in(self._environment, *given)
 
     def commands(self, guard: SupervisedCommands) -> None:
         """Run what is needed; stop at the first failure that is not allowed, or where the identity is known."""
@@ -336,7 +316,7 @@ class _Run:
             self._settle()
 
     def _command(self, guard: SupervisedCommands, command: JobCommand) -> Ran:
-        base = withhold(self._environment, (*self._job.passed, *command.passed), self._job.withheld)
+        base = withhold(self._environment, (*self._job.passed, *command.passed))
         env = {**without_foreign(base), OUT: str(self._out), **command.env}
         if self._slot.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self._slot.gpus)

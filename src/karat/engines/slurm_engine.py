@@ -26,8 +26,7 @@ from pathlib import Path
 import msgspec
 
 import karat
-from karat.engines.job import EDIT, Engine, Flight, Job, JobResult, Resources
-from karat.engines.ray_cluster import jobs_per_node, node_needs, resources_shown
+from karat.engines.job import EDIT, ClusterRoom, Engine, EngineSettings, Flight, Job, JobResult, Resources
 from karat.engines.runner import areas_of, run_in_free_slot
 from karat.findings import CannotVerify, UsageError
 from karat.report.words import count
@@ -75,8 +74,8 @@ class Slurm:
             said = 'engine = "slurm" needs the commands of Slurm (sbatch, squeue, scancel), which are not on the PATH'
             raise UsageError(said, next_command="karat hunt --engine local  # or run it on a login node")
 
-    def nodes(self) -> dict[str, dict[str, float]]:
-        """Nodes that take jobs → what each has."""
+    def nodes(self) -> list[dict[str, float]]:
+        """What each node has that takes jobs."""
         found: dict[str, dict[str, float]] = {}
         for line in self._ask(["sinfo", "--noheader", "--Node", *self._where, "--format=%N|%t|%c|%m|%G"]).splitlines():
             name, state, cores, memory, gres = line.split("|")
@@ -86,11 +85,7 @@ class Slurm:
                     called = "GPU" if kind == "gpu" else kind
                     more[called] = more.get(called, 0) + int(number)
                 found[name] = {"CPU": float(cores), "memory": float(memory.rstrip("+")) * 2**20, **more}
-        return found
-
-    def room(self, resources: Resources) -> int:
-        """How many jobs its nodes can run at once, if nobody else has any."""
-        return sum(jobs_per_node(node, node_needs(resources)) for node in self.nodes().values())
+        return list(found.values())  # a node of two partitions is listed twice
 
     def submit(
         self, script: str, folder: Path, *, name: str, count: int, resources: Resources, env: Mapping[str, str]
@@ -100,7 +95,7 @@ class Slurm:
         wanted = ",".join(f"{kind}:{number:g}" for kind, number in gres.items() if number)
         words = [
             *("sbatch", "--parsable", "--no-requeue", f"--job-name={name}", f"--chdir={folder}", "--input=none"),
-            *("--ntasks=1", f"--cpus-per-task={resources.cores or 1:g}"),
+            *("--ntasks=1", f"--cpus-per-task={resources.cores:g}"),
             *((f"--gres={wanted}",) if wanted else ()),
             *((f"--mem={-(-resources.memory // 2**20)}M",) if resources.memory else ()),
             *((f"--array=0-{count - 1}", "--output=%a.log") if count > 1 else ("--output=0.log",)),
@@ -182,12 +177,10 @@ class SlurmEngine:
     name = "slurm"
     abandoned = False
 
-    def __init__(
-        self, slurm: Slurm, work: Path, wanted: Resources, *, retries: int, most: int, notice: Callable[[str], None]
-    ) -> None:
-        self._slurm, self._wanted, self._retries = slurm, wanted, retries
-        self._most, self._notice, self._areas = most or _MOST, notice, areas_of(work)
-        self._room, self._room_read = 0, -_FRESH
+    def __init__(self, slurm: Slurm, work: Path, wanted: EngineSettings, notice: Callable[[str], None]) -> None:
+        self._slurm, self._wanted, self._retries = slurm, wanted.of_each, wanted.retries
+        self._notice, self._areas = notice, areas_of(work)
+        self.room = ClusterRoom("Slurm", slurm.nodes, wanted.of_each, wanted.slots or _MOST, _FRESH)
         # Also the name of its jobs, by which whoever comes after a killed driver can cancel them.
         self._session, self._began = f"karat-{secrets.token_hex(4)}", time.time()
         self._folder = work / "slurm" / self._session
@@ -210,17 +203,7 @@ class SlurmEngine:
     @property
     def slots(self) -> int:
         """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
-        if time.monotonic() - self._room_read >= _FRESH:
-            self._room, self._room_read = self._slurm.room(self._wanted), time.monotonic()
-        return max(1, min(self._room, self._most))
-
-    def require_room(self) -> None:
-        """CannotVerify where no node could ever run a job."""
-        if self._slurm.room(self._wanted) == 0:
-            there = "; ".join({resources_shown(node) for node in self._slurm.nodes().values()}) or "no node that is up"
-            wanted = resources_shown(node_needs(self._wanted))
-            said = f"expected a node of the Slurm cluster with {wanted} for each probe, found {there}"
-            raise CannotVerify(said, next_command=f"sinfo  # then {EDIT}")
+        return max(1, self.room.slots())
 
     def cancel_orphans(self) -> None:
         """End jobs of drivers in this work folder that were killed."""
@@ -231,8 +214,6 @@ class SlurmEngine:
                 os.close(held)
 
     def submit(self, job: Job) -> None:
-        if any(flight.job.key == job.key for flight in (*self._flights.values(), *self._waiting)):
-            raise ValueError(f"a job with the key {job.key!r} is in flight already")
         self._waiting.append(_Flight(job, time.time(), []))
 
     def _send(self) -> None:
@@ -252,7 +233,7 @@ class SlurmEngine:
             words = [sys.executable, "-I", "-c", _BEGIN, str(Path(karat.__file__).parents[1]), str(folder), self._areas]
             script = f'#!/bin/sh\nexec {shlex.join(words)} "${{SLURM_ARRAY_TASK_ID:-0}}"\n'
             # Slurm stores the environment: no secrets but those that are named, and nothing of a job that karat runs in.
-            env = withhold(os.environ, [name for name in passed if name not in EVERYTHING], first.withheld)
+            env = withhold(os.environ, [name for name in passed if name not in EVERYTHING])
             env = {name: value for name, value in env.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
             number = self._slurm.submit(
                 script, folder, name=self._session, count=len(alike), resources=first.resources, env=env
@@ -281,7 +262,6 @@ class SlurmEngine:
         return self._ended(flight, result)
 
     def _lost(self, queue: dict[str, QueuedJob]) -> list[JobResult]:
-        """Results of jobs that will not bring any."""
         self._tell(queue)
         self._seconds |= {number: job.seconds for number, job in queue.items() if job.seconds is not None}
         results, now = [], time.monotonic()
@@ -356,23 +336,21 @@ class SlurmEngine:
             time.sleep(_LOOK)
         accounted = self._slurm.accounted(self._session, self._began)
         held = sum((self._seconds | accounted).values())
-        each = {"core": self._wanted.cores or 1, "GPU": self._wanted.gpus}
+        each = {"core": self._wanted.cores, "GPU": self._wanted.gpus}
         spent = " and ".join(f"{held * n:,.0f} {what} seconds" for what, n in each.items() if n)
         said = "as sacct has it" if accounted else "by the times of the queue"
         self._notice(f"Slurm: {count(len(self._seconds), 'job')} held {spent}, {said}")
 
 
-def open_slurm(
-    options: Sequence[str], *, work: Path, resources: Resources, retries: int, most: int, notice: Callable[[str], None]
-) -> Engine:
+def open_slurm(wanted: EngineSettings, work: Path, notice: Callable[[str], None]) -> Engine:
     """An engine of the cluster that sbatch knows; jobs that a killed driver left in it are cancelled."""
-    for name, value in (("cores", resources.cores), ("gpus", resources.gpus), *resources.custom.items()):
+    for name, value in (("cores", wanted.cores), ("gpus", wanted.gpus), *wanted.resources.items()):
         if value != int(value):
             raise UsageError(f"expected {name} to be a whole number for Slurm; found {value:g}", next_command=EDIT)
-    engine = SlurmEngine(Slurm(options, notice), work.absolute(), resources, retries=retries, most=most, notice=notice)
+    engine = SlurmEngine(Slurm(wanted.options, notice), work.absolute(), wanted, notice)
     try:
         engine.cancel_orphans()
-        engine.require_room()
+        engine.room.require("sinfo")
     except BaseException:
         engine.close()
         raise

@@ -19,51 +19,38 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from typing import Any, NamedTuple
 
-from karat.system.processes import MARK, Table, descendants, end_all, marked, overwritten, processes
+from karat.system.processes import MARK, Table, descendants, end_all, end_group, marked, overwritten, processes
 
 GRACE = 5.0  # Seconds between asking to end and ending.
 _AFTERWARDS = 60.0  # For each `when_killed` command.
 _A_DAY = 86400.0  # As long as one look may take: the kernel counts no more than 24 days, and a command may have more.
 _SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
-_PIECE = 1 << 16  # A program that prints letter by letter must not cost an object for each.
 
 
 class RecentOutput:
-    """The first MiB and the last four of what was printed; memory does not grow beyond."""
+    """The first MiB and the last four of what was printed; memory does not grow beyond twice that."""
 
     def __init__(self, first: int = 1 << 20, last: int = 4 << 20) -> None:
         self._first, self._last = first, last
-        self._head = bytearray()
-        self._tail: deque[bytearray] = deque()
-        self._held = 0
-        self._left_out = 0
+        self._head, self._tail = bytearray(), bytearray()
+        self._printed = 0
 
     def add(self, came: bytes) -> None:
+        self._printed += len(came)
         room = self._first - len(self._head)
         self._head += came[:room]
-        rest = came[room:]
-        if not rest:
-            return
-        if not self._tail or len(self._tail[-1]) >= _PIECE:
-            self._tail.append(bytearray())
-        self._tail[-1] += rest
-        self._held += len(rest)
-        while self._held - len(self._tail[0]) >= self._last:
-            gone = len(self._tail.popleft())
-            self._held -= gone
-            self._left_out += gone
+        self._tail += came[room:]
+        if len(self._tail) > 2 * self._last:
+            del self._tail[: -self._last]
 
     def text(self) -> bytes:
         """What is kept, with a line that says how much was left out between the two parts."""
-        tail = b"".join(self._tail)
-        left_out = self._left_out + max(0, len(tail) - self._last)
-        if not left_out:
-            return bytes(self._head) + tail
-        said = f"\n[karat left out {left_out:,} bytes here]\n".encode()
-        return bytes(self._head) + said + tail[-self._last :]
+        tail = self._tail[-self._last :]
+        left_out = self._printed - len(self._head) - len(tail)
+        said = f"\n[karat left out {left_out:,} bytes here]\n".encode() if left_out else b""
+        return bytes(self._head) + said + tail
 
 
 class CommandEnded(NamedTuple):
@@ -106,7 +93,6 @@ class Supervisor:
         self._cut = True
 
     def serve(self) -> None:
-        """Carry out orders until the runner is done."""
         while (order := self._next()) is not None:
             self._token = order["env"].get(MARK, "")
             ended, outputs = self._run(order)
@@ -223,12 +209,12 @@ class Supervisor:
 
     def _kill(self, process: subprocess.Popen[bytes], order: dict[str, Any]) -> int:
         """Ask the group, then end it; then what was started elsewhere; then whatever is left of it."""
-        _signal_group(process, signal.SIGTERM)
+        end_group(process, signal.SIGTERM)
         until = time.monotonic() + GRACE
         while process.returncode is None and (left := until - time.monotonic()) > 0:
             self._look(left)
             self._reap()
-        _signal_group(process, signal.SIGKILL)
+        end_group(process, signal.SIGKILL)
         self._end(lambda table: self._of(process, table))
         until = time.monotonic() + GRACE
         while process.returncode is None and time.monotonic() < until:
@@ -277,13 +263,6 @@ class Supervisor:
             return set()
         below = descendants(os.getpid(), table)
         return marked(self._token, among) | overwritten(among & below)
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    # Once it has been waited for, its number may be somebody else's.
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
 
 
 def main() -> None:

@@ -1,40 +1,23 @@
 """JSON as text: read with everything there is to say about how it is written, and written back.
 
-Reading takes the standard library's parser; only where it stumbles, or notices something odd, does the
-slower scanner of spans say where. Writing back splices a changed value into the text, and all else keeps
-its bytes: every scalar that is the same keeps its token, kept keys keep their order, and what is added
-takes the style of its neighbours.
+Reading takes the standard library's parser; only where it notices something odd does a slower scanner, which keeps the
+place of every key and value, say where. Writing back splices a changed value into the text, and all else keeps its bytes: every scalar that is the same keeps its token, kept
+keys keep their order, and what is added takes the style of its neighbours.
 """
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from karat.findings import Finding, Severity, fail, warn
 from karat.goldens import text_file
-from karat.goldens.json_scan import (
-    LARGE,
-    MAX_DEPTH,
-    BrokenJSONError,
-    Key,
-    Node,
-    Path,
-    TooDeepError,
-    find_break,
-    integer,
-    path_text,
-    printable,
-    scan,
-    walk,
-    well_formed,
-)
+from karat.goldens.shapes import same
 
 # Only with an exponent of three digits, or a run of two hundred, can a number overflow.
 _LONG_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
@@ -52,45 +35,27 @@ class Parsed:
     ok: bool = True
 
 
-_handed_over: dict[int, tuple[bytes, Parsed]] = {}
-
-
 def parse(data: bytes) -> Parsed:
     """The value of JSON bytes; never raises."""
-    # A value that `look` parsed is handed over once: a caller may change what it gets.
-    kept = _handed_over.pop(id(data), None)
-    if kept is not None and kept[0] is data:
-        return kept[1]
     hazard = text_file.check(data)
     if hazard is not None:
         return Parsed(None, (hazard,), ok=False)
     return parse_text(text_file.decode(data))
 
 
-def look(data: bytes) -> Parsed:
-    """The same as `parse`, for a first look: the result is kept for the `parse` that follows."""
-    parsed = parse(data)
-    _handed_over.clear()
-    _handed_over[id(data)] = (data, parsed)
-    return parsed
-
-
 def parse_text(text: str) -> Parsed:
     """The value of a JSON text; never raises."""
-    if len(text) >= LARGE and not well_formed(text) and (error := find_break(text)):
-        return Parsed(None, (_broken_finding(text, error),), ok=False)
     loader = _Loader()
     try:
         value = loader.load(text)
-    except (RecursionError, ValueError):
-        value, broken = None, True
-    else:
-        broken = _too_deep(text, value)
-    if broken:
-        error = find_break(text)
-        # The walk accepts what the parser accepts, so else only the parser's limits are left.
-        limits = fail("unreadable", "expected JSON, found a value beyond the parser's limits")
-        return Parsed(None, (_broken_finding(text, error) if error else limits,), ok=False)
+        deep = _too_deep(text, value)
+    except json.JSONDecodeError as error:
+        return Parsed(None, (_broken(text, error),), ok=False)
+    except RecursionError:
+        deep = True
+    if deep:
+        message = f"not JSON: expected at most {MAX_DEPTH} levels of nesting, found more"
+        return Parsed(None, (fail("unreadable", message, where="$"),), ok=False)
     if _SURROGATE.search(text):
         value = _printable(value)
     # Lines are mostly short, and to measure them is quicker than to search them.
@@ -143,71 +108,153 @@ def _printable(value: Any) -> Any:
     return [_printable(item) for item in value] if isinstance(value, list) else value
 
 
-def _broken_finding(text: str, error: BrokenJSONError) -> Finding:
-    inside = path_text(error.path)
-    line, column = _Places(text)(error.offset)
-    if isinstance(error, TooDeepError):
-        message = f"expected {error.expected}, found more on line {line}"
-        inside = "$"
-    elif error.offset >= len(text):
-        message = f"expected {error.expected}, but the file ends inside {inside} on line {line}: it was cut short"
-    else:
-        found = json.dumps(text[error.offset], ensure_ascii=False)
-        message = f"expected {error.expected}, found {found} on line {line}, column {column}, inside {inside}"
-    return fail(
-        "unreadable",
-        f"not JSON: {message}",
-        where=f"line {line}",
-        numbers={"line": line, "column": column, "json_path": inside},
-    )
+def _broken(text: str, error: json.JSONDecodeError) -> Finding:
+    said, rest = error.msg.lower(), text[error.pos :].rstrip()
+    message = f"{said} on line {error.lineno}, column {error.colno}"
+    if not rest or said.startswith("unterminated") or any(word.startswith(rest) for word in _WORDS):
+        message = f"{said}, but the file ends on line {text.count(chr(10)) + 1}: it was cut short"
+    numbers = {"line": error.lineno, "column": error.colno}
+    return fail("unreadable", f"not JSON: {message}", where=f"line {error.lineno}", numbers=numbers)
 
 
 def _oddities(text: str) -> tuple[Finding, ...]:
     found = text_file.LimitedFindings()
-    places = _Places(text)
     for path, node in walk(scan(text)):
         held: dict[str, list[Key]] = {}
         for key in node.keys:
             held.setdefault(key.name, []).append(key)
         for name, keys in held.items():
             if len(keys) > 1:
-                found.note("duplicate-key", Severity.FAIL, partial(_duplicate, places, (*path, name), keys))
+                found.note("duplicate-key", Severity.FAIL, partial(_duplicate, text, (*path, name), keys))
         if isinstance(node.value, float) and not math.isfinite(node.value):
-            found.note("non-finite-literal", Severity.WARN, partial(_non_finite, text, places, path, node))
+            found.note("non-finite-literal", Severity.WARN, partial(_non_finite, text, path, node))
     return found.findings()
 
 
-class _Places:
-    """Where the lines of a text begin, worked out once and only if it is asked."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.ends: list[int] | None = None
-
-    def __call__(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both counted from 1."""
-        if self.ends is None:
-            self.ends = [found.start() for found in re.finditer("\n", self.text)]
-        line = bisect.bisect_left(self.ends, offset)
-        return line + 1, offset - (self.ends[line - 1] if line else -1)
+def _place(text: str, offset: int) -> tuple[int, int]:
+    """Line and column of an offset, both counted from 1."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def _duplicate(places: _Places, path: Path, keys: list[Key]) -> Finding:
-    first = [places(key.start)[0] for key in keys[:_MOST_LINES]]
-    last = places(keys[-1].start)[0]
+def _duplicate(text: str, path: Path, keys: list[Key]) -> Finding:
+    first = [_place(text, key.start)[0] for key in keys[:_MOST_LINES]]
+    last = _place(text, keys[-1].start)[0]
     where = path_text(path)
     lines = ", ".join(map(str, first)) + (f" … {last}" if len(keys) > _MOST_LINES else "")
     message = f"expected each key once, found {where} {len(keys)} times, on lines {lines}; the last one was read"
     return fail("duplicate-key", message, where=where, numbers={"count": len(keys), "line": last})
 
 
-def _non_finite(text: str, places: _Places, path: Path, node: Node) -> Finding:
-    line, column = places(node.start)
+def _non_finite(text: str, path: Path, node: Node) -> Finding:
+    line, column = _place(text, node.start)
     token = text[node.start : node.end]
     shown = token if len(token) <= 24 else f"{token[:20]}… ({len(token)} characters)"
     where = path_text(path)
     message = f"expected a finite number, found {shown} at {where} on line {line}"
     return warn("non-finite-literal", message, where=where, numbers={"line": line, "column": column})
+
+
+MAX_DEPTH = 200  # Deeper nesting is no golden, and would exhaust the stack of whoever walks it.
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SCALAR = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+')
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+
+Path = Sequence[str | int]
+
+
+@dataclass(slots=True)
+class Key:
+    """One key of an object and its span, quotes included."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Node:
+    """One value and its span in the text; `items` and `keys` run in the order of the file."""
+
+    kind: Literal["object", "array", "scalar"]
+    start: int
+    end: int
+    value: Any  # Of a scalar only.
+    items: list[Node]
+    keys: list[Key]
+
+
+def scan(text: str) -> Node:
+    """The tree of spans of a text that `parse_text` has read."""
+    return _node(text, _behind_space(text, 0))
+
+
+def _node(text: str, start: int) -> Node:
+    if text[start] not in "{[":
+        value, end = _scalar(text, start)
+        return Node("scalar", start, end, value, [], [])
+    node = Node("object" if text[start] == "{" else "array", start, start, None, [], [])
+    at = _behind_space(text, start + 1)
+    while text[at] not in "}]":
+        if node.kind == "object":
+            name, end = _scalar(text, at)
+            node.keys.append(Key(name, at, end))
+            at = _behind_space(text, _behind_space(text, end) + 1)
+        node.items.append(_node(text, at))
+        at = _behind_space(text, node.items[-1].end)
+        if text[at] == ",":
+            at = _behind_space(text, at + 1)
+    node.end = at + 1
+    return node
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _scalar(text: str, start: int) -> tuple[Any, int]:
+    found = _SCALAR.match(text, start)
+    token = found.group() if found else ""
+    if token.startswith('"'):
+        return printable(json.loads(token)) if "\\" in token else token[1:-1], start + len(token)
+    try:
+        return json.loads(token), start + len(token)
+    except ValueError:  # of more digits than Python converts
+        return integer(token), start + len(token)
+
+
+def walk(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Node]]:
+    """Every value of a tree with its path, parents before children."""
+    stack = [(path, node)]
+    while stack:
+        path, node = stack.pop()
+        yield path, node
+        names: Sequence[str | int] = [key.name for key in node.keys] if node.keys else range(len(node.items))
+        stack.extend(((*path, name), item) for name, item in zip(reversed(names), reversed(node.items), strict=True))
+
+
+def path_text(path: Path) -> str:
+    """A JSON path as people write it: `$["lm loss"].values["3"]`."""
+    text = "$"
+    for part in path:
+        plain = isinstance(part, str) and _IDENTIFIER.fullmatch(part)
+        text += f".{part}" if plain else f"[{json.dumps(part, ensure_ascii=False)}]"
+    return text
+
+
+def printable(text: str) -> str:
+    """The text, with half of a surrogate pair spelled as its escape, which a file can hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def integer(token: str) -> int | float:
+    """An integer token's value; infinite where it has more digits than Python converts."""
+    try:
+        return int(token)
+    except ValueError:
+        return float(token)
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python converts no more digits than 4,300
@@ -220,7 +267,6 @@ def rewrite(old: bytes, new_value: Any) -> bytes:
 
 
 def rewrite_text(text: str, new_value: Any) -> str:
-    """The old JSON text with the new value in it."""
     root = scan(text)
     return text[: root.start] + _Rewriter(text, root).render(root, new_value) + text[root.end :]
 
@@ -256,89 +302,49 @@ class _Rewriter:
     def __init__(self, text: str, root: Node) -> None:
         self.text = text
         self.style = _style(text, root)
-        self.spread: dict[tuple[int, str], bool] = {}
 
     def raw(self, node: Node) -> str:
         return self.text[node.start : node.end]
 
     def render(self, node: Node, value: Any) -> str:
         """The text of a value that stands where `node` stood."""
-        if node.kind == "object" and isinstance(value, Mapping):
-            return self.object(node, value)
-        if node.kind == "array" and isinstance(value, (list, tuple)):
-            return self.array(node, value)
-        if node.kind == "scalar" and same(node.value, value):
+        if node.kind == "scalar":
+            unchanged = same(node.value, value)
+        else:
+            alike = isinstance(value, Mapping if node.kind == "object" else (list, tuple))
+            if alike and node.items:
+                return self.object(node, value) if node.kind == "object" else self.array(node, value)
+            unchanged = alike and not value
+        if unchanged:
             return self.raw(node)
-        return self.filled(node, value)
-
-    def object(self, node: Node, value: Mapping[str, Any]) -> str:
-        if not node.items:
-            return self.filled(node, value) if value else self.raw(node)
-        last = {key.name: index for index, key in enumerate(node.keys)}
-        texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
-        entries: list[tuple[str, _Entry]] = []
-        for index, (key, item) in enumerate(zip(node.keys, node.items, strict=True)):
-            text = texts.get(key.name)
-            if text is None:
-                continue
-            if index != last[key.name]:
-                # A duplicate stays while its key is untouched; beside a new value it would mislead.
-                if text != self.raw(node.items[last[key.name]]):
-                    continue
-                text = self.raw(item)
-            entries.append((key.name, _Entry(index, self.text[key.start : item.start] + text)))
-        return self.join(node, self.with_added(node, value, entries, set(last)))
-
-    def with_added(
-        self, node: Node, value: Mapping[str, Any], entries: list[tuple[str, _Entry]], old: set[str]
-    ) -> list[_Entry]:
-        """The kept entries and the new ones: steps at their sorted place, other keys at the end."""
-        added = [
-            (name, _Entry(None, _quote(name, self.style) + self.colon(node) + self.beside(node, item)))
-            for name, item in value.items()
-            if name not in old
-        ]
-        if not added or not all(map(_INTEGER.fullmatch, value)):
-            return [entry for _, entry in [*entries, *added]]
-        # Each step behind those that are not above it.
-        places = [int(name) for name, _ in entries]
-        if places == sorted(places):
-            return [entry for _, entry in sorted([*entries, *added], key=lambda held: int(held[0]))]
-        mixed = [entry for _, entry in entries]
-        for name, entry in added:
-            at = bisect.bisect_right(places, int(name))
-            places.insert(at, int(name))
-            mixed.insert(at, entry)
-        return mixed
-
-    def array(self, node: Node, value: list[Any] | tuple[Any, ...]) -> str:
-        if not node.items:
-            return self.filled(node, value) if value else self.raw(node)
-        old, new = len(node.items), len(value)
-        shorter = min(old, new)
-        head = 0
-        while old != new and head < shorter and self.unchanged(node.items[head], value[head]):
-            head += 1
-        tail = 0
-        while old != new and tail < shorter - head and self.unchanged(node.items[-1 - tail], value[-1 - tail]):
-            tail += 1
-        entries = []
-        for index, item in enumerate(value):
-            origin = index if index < new - tail else index - new + old
-            if index < new - tail and index >= old - tail:
-                entries.append(_Entry(None, self.beside(node, item)))
-            else:
-                entries.append(_Entry(origin, self.render(node.items[origin], item)))
-        return self.join(node, entries)
-
-    def unchanged(self, node: Node, value: Any) -> bool:
-        return self.render(node, value) == self.raw(node)
-
-    def filled(self, node: Node, value: Any) -> str:
-        """A value where another stood: laid out as the whole text is."""
+        # Where another kind of value stood: laid out as the whole text is.
         blanks = _BLANKS.match(self.text, self.text.rfind("\n", 0, node.start) + 1, node.start)
         indent = blanks.group() if blanks else ""
         return _lay_out(value, self.style, indent, multi=self.style.indent is not None)
+
+    def object(self, node: Node, value: Mapping[str, Any]) -> str:
+        last = {key.name: index for index, key in enumerate(node.keys)}  # of equal keys, the last one was read
+        texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
+        if len(texts) == len(last) == len(value) and all(texts[n] == self.raw(node.items[i]) for n, i in last.items()):
+            return self.raw(node)
+        entries = [
+            (name, _Entry(last[name], self.text[node.keys[last[name]].start : node.items[last[name]].start] + text))
+            for name, text in texts.items()
+        ]
+        colon = self.text[node.keys[0].end : node.items[0].start]
+        added = [
+            (name, _Entry(None, _lay_out(name, self.style, "", multi=False) + colon + self.beside(node, item)))
+            for name, item in value.items()
+            if name not in last
+        ]
+        entries += added
+        if added and all(map(_INTEGER.fullmatch, value)):  # steps
+            entries.sort(key=lambda held: int(held[0]))
+        return self.join(node, [entry for _, entry in entries])
+
+    def array(self, node: Node, value: Sequence[Any]) -> str:
+        kept = [_Entry(i, self.render(old, new)) for i, (old, new) in enumerate(zip(node.items, value, strict=False))]
+        return self.join(node, [*kept, *(_Entry(None, self.beside(node, item)) for item in value[len(kept) :])])
 
     def join(self, node: Node, entries: list[_Entry]) -> str:
         opening, closing = self.text[node.start], self.text[node.end - 1]
@@ -366,93 +372,31 @@ class _Rewriter:
         lead = self.lead(node)
         return "," + lead if "\n" in lead else self.style.comma
 
-    def colon(self, node: Node) -> str:
-        return self.text[node.keys[0].end : node.items[0].start]
-
     def beside(self, node: Node, value: Any) -> str:
-        """A new value in a container, laid out like the last of its own kind there."""
-        if not isinstance(value, (Mapping, list, tuple)):
-            return _token(value, self.style)
-        gap = self.gap(node)
-        kind = "object" if isinstance(value, Mapping) else "array"
-        multi = self.style.indent is not None and self.spreads(node, kind, gap)
+        """A new value in a container, on several lines if the last one there is, or the container itself."""
+        gap, last = self.gap(node), node.items[-1]
+        multi = "\n" in (self.raw(last) if last.items else gap)
         return _lay_out(value, self.style, gap.rpartition("\n")[2], multi=multi)
-
-    def spreads(self, node: Node, kind: str, gap: str) -> bool:
-        """True if the last item of the kind in a container takes several lines."""
-        asked = (node.start, kind)
-        if asked not in self.spread:
-            alike = [item for item in node.items if item.kind == kind and item.items]
-            self.spread[asked] = "\n" in (self.raw(alike[-1]) if alike else gap)
-        return self.spread[asked]
-
-
-def same(old: Any, new: Any) -> bool:
-    """True for one type and value; NaN is the same as NaN, and 1 is neither 1.0 nor true."""
-    if isinstance(old, float) and isinstance(new, float):
-        return float.__repr__(old) == float.__repr__(new)
-    if isinstance(old, bool) or isinstance(new, bool):
-        return old is new
-    for kind in (int, str):
-        if isinstance(old, kind):
-            return isinstance(new, kind) and old == new
-    return old is None and new is None
 
 
 def _style(text: str, root: Node) -> _Style:
+    # By how much the items of the first container on several lines are indented deeper than its own line.
+    spread = re.search(r"^([ \t]*).*[{\[][ \t]*\r?\n([ \t]*)", text, re.MULTILINE)
+    indent = spread[2].removeprefix(spread[1]) if spread else None
+    several = [node for _, node in walk(root) if node.items]
+    colon = next((text[node.keys[0].end : node.items[0].start] for node in several if node.keys), ": ")
+    gaps = (text[n.items[0].end : (n.keys or n.items)[1].start] for n in several if len(n.items) > 1)
+    comma = next((gap for gap in gaps if "\n" not in gap), ", " if colon.endswith(" ") else ",")
     newline = "\r\n" if "\r\n" in text else "\n"
-    indent: str | None = None
-    comma = colon = None
-    for _, node in walk(root):
-        starts = [key.start for key in node.keys] or [item.start for item in node.items]
-        if starts and indent is None and "\n" in text[node.start : starts[0]]:
-            # By how much an item is indented deeper than the line its container opens on.
-            line = text[text.rfind("\n", 0, node.start) + 1 : node.start]
-            outer = line[: len(line) - len(line.lstrip(" \t"))]
-            indent = text[text.rfind("\n", 0, starts[0]) + 1 : starts[0]].removeprefix(outer)
-        if node.keys and colon is None:
-            colon = text[node.keys[0].end : node.items[0].start]
-        if len(starts) > 1 and comma is None and "\n" not in text[node.items[0].end : starts[1]]:
-            comma = text[node.items[0].end : starts[1]]
-        if comma and colon and indent is not None:
-            break
-    colon = colon or ": "
-    comma = comma or (", " if colon.endswith(" ") else ",")
     return _Style(indent, newline, comma, colon, ascii=text.isascii() and "\\u" in text)
 
 
 def _lay_out(value: Any, style: _Style, indent: str, *, multi: bool) -> str:
-    if isinstance(value, Mapping):
-        items = [
-            _quote(name, style) + style.colon + _lay_out(item, style, indent + (style.indent or ""), multi=multi)
-            for name, item in value.items()
-        ]
-        return _enclose("{", items, "}", style, indent, multi=multi)
-    if isinstance(value, (list, tuple)):
-        items = [_lay_out(item, style, indent + (style.indent or ""), multi=multi) for item in value]
-        return _enclose("[", items, "]", style, indent, multi=multi)
-    return _token(value, style)
-
-
-def _enclose(opening: str, items: list[str], closing: str, style: _Style, indent: str, *, multi: bool) -> str:
-    if not items:
-        return opening + closing
-    if not multi:
-        return opening + style.comma.join(items) + closing
-    outer = style.newline + indent
-    inner = outer + (style.indent or "")
-    return opening + inner + ("," + inner).join(items) + outer + closing
-
-
-def _token(value: Any, style: _Style) -> str:
-    if isinstance(value, str):
-        return _quote(value, style)
-    if isinstance(value, float):
-        # numpy's floats are floats with another repr; 1.0 must not become np.float64(1.0).
-        return json.dumps(float(value))
-    return json.dumps(value)
-
-
-def _quote(text: str, style: _Style) -> str:
-    escape = style.ascii or any("\ud800" <= char <= "\udfff" for char in text)
-    return json.dumps(text, ensure_ascii=escape)
+    """A value as the text is laid out, on several lines or on one."""
+    form: dict[str, Any] = {"separators": (style.comma, style.colon)}
+    if multi:
+        form = {"separators": (",", style.colon), "indent": style.indent or ""}
+    text = json.dumps(value, ensure_ascii=style.ascii, **form)
+    if any("\ud800" <= char <= "\udfff" for char in text):  # half of a pair, which only an escape can hold
+        text = json.dumps(value, **form)
+    return text.replace("\n", style.newline + indent)

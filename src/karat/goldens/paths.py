@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
@@ -44,7 +44,6 @@ _WILDCARDS: dict[str, tuple[str, Step]] = {
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|[^*?{]+|.", re.DOTALL)
 _LONGEST, _LONGEST_NAME = 4096, 255
 """Characters of a path, and of a name in it: no file system has longer ones, but an archive may."""
-_STARS, _FOLDERS = frozenset({"*", "**"}), frozenset({"**/", "**"})
 _FEW = 3
 """Wildcards up to which a regular expression is quick on a path of ordinary length; it may try each at every place."""
 
@@ -56,21 +55,18 @@ class Globs:
         quick, self._all, self._others = [], [], []
         for pattern in patterns:
             regex, steps = "", []
-            folders = stars = loose = twofold = 0
+            folders = stars = braces = 0
             for token in _TOKEN.findall(pattern):
                 choices = token[1:-1].split(",") if token[0] == "{" and token[-1] == "}" else [token]
                 plain = f"(?:{'|'.join(map(re.escape, choices))})", wildcards.words(*choices)
                 expression, step = _WILDCARDS.get(token, plain)
                 regex += expression
                 steps.append(step)
-                # A star beside another, folders, and a word that begins another are tried at every place, and all after them.
-                stars = 0 if "/" in token else stars
-                loose += bool(stars) and token in _STARS
-                stars += token in _STARS
-                folders += token in _FOLDERS
-                twofold += any(longer.startswith(word) for word, longer in pairwise(sorted(set(choices))))
+                folders += token.startswith("**/")
+                stars += token in {"*", "**"}
+                braces += len(choices) > 1
             self._all.append(steps)
-            if loose > 1 or loose + folders > 2 or twofold > _FEW:
+            if stars >= _FEW or stars + folders > _FEW or braces > _FEW:
                 self._others.append(steps)
             else:
                 quick.append(f"(?:{regex})")
@@ -244,6 +240,11 @@ def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     for folder, names, files in os.walk(root, onerror=unreadable):
         names[:] = sorted(name for name in names if name != ".git")
         yield Path(folder), names, sorted(files)
+
+
+def files_below(root: Path) -> list[str]:
+    """Every file below a folder but git's own, as a path from there, sorted."""
+    return sorted((folder / name).relative_to(root).as_posix() for folder, _, names in walk(root) for name in names)
 
 
 def common_root(paths: Iterable[str]) -> str:

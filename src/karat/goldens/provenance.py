@@ -10,7 +10,6 @@ and vanishes with the clone. `karat refresh` writes it, `karat summary` reads it
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +19,9 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.goldens.paths import glob_matcher
-from karat.goldens.saves import update
+from karat.goldens.saves import LockFile
 from karat.system.command import Command
 from karat.system.files import write_bytes
-from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import git_path
 
 NAME = "goldens.lock.json"
@@ -50,6 +48,11 @@ class LockEntry(Provenance, frozen=True, kw_only=True, omit_defaults=True):
 
     sha256: str
     metrics: Mapping[str, Provenance] = msgspec.field(default_factory=dict)
+
+    @property
+    def origin(self) -> Provenance:
+        """Where the golden came from, without what is said of its bytes."""
+        return Provenance(**{name: getattr(self, name) for name in Provenance.__struct_fields__})
 
     @classmethod
     def of(cls, origin: Provenance, sha256: str, old: Self | None, metrics: Sequence[str]) -> Self:
@@ -78,56 +81,8 @@ def place_of(path: str, globs: Sequence[str]) -> tuple[str, str]:
     return (f"{folder}/{NAME}", path[len(folder) + 1 :]) if folder else (NAME, path)
 
 
-def read_lock(file: Path) -> dict[str, LockEntry]:
-    """Every entry by path relative to the lock's folder; empty where there is no lock."""
-    try:
-        data = read_plain(file, GOLDEN)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        said = f"expected {LOCK_SCHEMA} in {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", str(file))) from error
-    return decode_lock(data, file)
-
-
-def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:
-    """The entries in a lock's bytes; `file` is where they are from."""
-    try:
-        raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
-        if schema != LOCK_SCHEMA:
-            raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
-        return {path: msgspec.json.decode(entry, type=LockEntry) for path, entry in raw.items()}
-    except (ValueError, RecursionError) as error:  # msgspec's are among the former
-        conflict = b"<<<<<<<" in data
-        found = "merge-conflict markers" if conflict else str(error)
-        raise CannotVerify(
-            f"expected {LOCK_SCHEMA} in {file}, found: {found}",
-            next_command=Command("git", "checkout", "HEAD", "--", str(file)),
-        ) from error
-
-
-def write_lock(file: Path, changes: Mapping[str, LockEntry | None], temporary: Path | None = None) -> bool:
-    """Put lines into the lock, or take them out (None); True if its bytes changed.
-
-    All other lines stay as they are at that moment: somebody may be saving the lock, or checking out another.
-    """
-
-    def merged(there: bytes | None) -> bytes | None:
-        entries = {**({} if there is None else decode_lock(there, file)), **changes}
-        kept = {name: entry for name, entry in entries.items() if entry is not None}
-        return encode_lock(kept) if kept else None
-
-    return update(file, merged, temporary)
-
-
-def encode_lock(entries: Mapping[str, LockEntry]) -> bytes:
-    """The lock's bytes: one sorted line per golden."""
-    lines = [
-        f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
-        for path in sorted(entries)
-    ]
-    return ("{\n" + "".join(lines) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode("utf-8", "surrogateescape")
+_LOCK = LockFile(LOCK_SCHEMA, LockEntry)
+read_lock, decode_lock, encode_lock, write_lock = _LOCK.read, _LOCK.decode, _LOCK.encode, _LOCK.write
 
 
 class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
@@ -166,7 +121,6 @@ def write_record(root: Path, record: RefreshRecord) -> None:
 
 
 def read_record(root: Path) -> RefreshRecord | None:
-    """The record of the last refresh, or None if there was none."""
     path = record_path(root)
     aside = Command("mv", str(path), f"{path}.damaged")
     try:

@@ -6,16 +6,23 @@ where somebody is still writing to it, the file itself is kept among git's priva
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
 
 from karat.findings import CannotVerify, Finding, warn
 from karat.system import git
 from karat.system.command import Command, quoted
 from karat.system.files import Displaced, bytes_of, swap_bytes, take_away
+from karat.system.foreign.limits import GOLDEN, read_plain
+
+Entry = TypeVar("Entry")
 
 _PATIENCE = 2.0  # Seconds for whoever saves a file again and again.
 
@@ -114,3 +121,54 @@ def is_committed(root: Path, path: str, data: bytes) -> bool:
         oid = git.run_git(root, "rev-parse", "--verify", "--quiet", f"HEAD:{path}").decode().strip()
         return git.checked_out(root, [(path, oid)]) == [data]
     return False
+
+
+class LockFile(msgspec.Struct, Generic[Entry], frozen=True):
+    """A committed object with a line per name: sorted, each with its comma, the schema last, so that two branches merge."""
+
+    schema: str
+    line: type[Entry]
+
+    def read(self, file: Path) -> dict[str, Entry]:
+        """Every line by its name; empty where there is no lock."""
+        try:
+            data = read_plain(file, GOLDEN)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            said = f"expected {self.schema} in {file}, but: {error.strerror or error}"
+            raise CannotVerify(said, next_command=Command("ls", "-l", str(file))) from error
+        return self.decode(data, file)
+
+    def decode(self, data: bytes, file: Path) -> dict[str, Entry]:
+        """The lines in a lock's bytes; `file` is where they are from."""
+        try:
+            raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+            schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
+            if schema != self.schema:
+                raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
+            return {name: msgspec.json.decode(line, type=self.line) for name, line in raw.items()}
+        except (ValueError, RecursionError) as error:  # msgspec's are among the former
+            found = "merge-conflict markers" if b"<<<<<<<" in data else str(error)
+            said = f"expected {self.schema} in {file}, found: {found}"
+            raise CannotVerify(said, next_command=Command("git", "checkout", "HEAD", "--", str(file))) from error
+
+    def encode(self, lines: Mapping[str, Entry]) -> bytes:
+        text = [
+            f"{json.dumps(name, ensure_ascii=False)}: {msgspec.json.encode(lines[name]).decode()},\n"
+            for name in sorted(lines)
+        ]
+        return ("{\n" + "".join(text) + f'"schema": "{self.schema}"\n}}\n').encode("utf-8", "surrogateescape")
+
+    def write(self, file: Path, changes: Mapping[str, Entry | None], temporary: Path | None = None) -> bool:
+        """Put lines into the lock, or take them out (None); True if its bytes changed.
+
+        All other lines stay as they are at that moment: somebody may be saving the lock, or checking out another.
+        """
+
+        def merged(there: bytes | None) -> bytes | None:
+            lines = {**({} if there is None else self.decode(there, file)), **changes}
+            kept = {name: line for name, line in lines.items() if line is not None}
+            return self.encode(kept) if kept else None
+
+        return update(file, merged, temporary)

@@ -28,7 +28,6 @@ class _RegularBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, _RegularBlock | float])
-_LARGE = 1 << 23
 _COLON = ord(":")
 _NO_EXTRA: Mapping[str, Any] = {}
 _latest: tuple[list[int], Steps] = ([], np.array([], np.int64))
@@ -37,11 +36,6 @@ _latest: tuple[list[int], Steps] = ([], np.array([], np.int64))
 def read_fast(data: bytes) -> Series | None:
     """The series of a regular file, or None where anything at all is odd."""
     global _latest  # noqa: PLW0603 - one pair, replaced whole, so threads may share it
-    if len(data) >= _LARGE:
-        from karat.goldens.json_scan import well_formed
-
-        if not well_formed(data):  # it breaks off: nothing need be made of its beginning
-            return None
     try:
         decoded = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

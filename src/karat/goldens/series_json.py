@@ -19,7 +19,7 @@ import numpy as np
 
 from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import json_text, text_file
-from karat.goldens.json_scan import path_text
+from karat.goldens.json_text import path_text
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, Steps, Values
 
@@ -90,17 +90,12 @@ class MetricReader:
         return Metric(steps, values, start, end, interval, precision, extra, isinstance(block["values"], list))
 
     def field(self, name: str, field: str, value: Any) -> int | None:
-        """A whole number beside the values; one that is spelled as text counts, with a warning."""
-        if value is None:
-            return None
-        found = text_number(value)
-        if found is None or not found.is_integer():
+        """A whole number beside the values; anything else is kept as it is, and not understood."""
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
+            return int(value)
+        if value is not None:
             self.add("unreadable", (name, field), "a whole number", value, Severity.WARN)
-            return None
-        if isinstance(value, str):
-            self.add("number-as-text", (name, field), "a number", value, Severity.WARN)
-            return int(found)
-        return int(value)
+        return None
 
     def values(self, name: str, held: Any, fields: Mapping[str, int | None]) -> tuple[Steps, Values]:
         if isinstance(held, list):
@@ -167,16 +162,11 @@ def step_of(key: str) -> int | None:
     return step if -_INT64 <= step < _INT64 else None
 
 
-def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dict[str, Any]:
+def block_value(metric: Metric, old: Mapping[str, Any] | None) -> dict[str, Any]:
     """The JSON value of a metric; what is the same as in the old block keeps its spelling there."""
-    new: dict[str, Any] = {}
-    fields = (metric.start, metric.end, metric.interval, metric.precision)
-    for field, value in zip(FIELDS[1:], fields, strict=True):
-        raw = old.get(field) if old is not None else None
-        if value is not None:
-            new[field] = raw if MetricReader().field(name, field, raw) == value else value
-        elif old is not None and field in old and raw is None:
-            new[field] = None
+    fields = zip(FIELDS[1:], (metric.start, metric.end, metric.interval, metric.precision), strict=True)
+    nulls = {field for field, value in (old or {}).items() if value is None}
+    new: dict[str, Any] = {field: value for field, value in fields if value is not None or field in nulls}
     new.update(metric.extra)
     new["values"] = _new_values(metric, old)
     if "value_precision" in new:  # behind the values is where writers put it
@@ -204,15 +194,12 @@ def _new_values(metric: Metric, old: Mapping[str, Any] | None) -> Any:
             both = zip(padded, pairs.values(), strict=False)
             return [raw if _same(raw, value) else spelled(value) for raw, value in both]
         held = {}
-    keys = {step: key for key in held if (step := step_of(key)) is not None}
-    new: dict[str, Any] = {}
-    for key, raw in held.items():
-        step = step_of(key)
-        if step is None or (step in pairs and _same(held[keys[step]], pairs[step])):
-            new[key] = raw
-        elif step in pairs and key == keys[step]:
-            new[key] = spelled(pairs[step])
-    return new | {str(step): spelled(value) for step, value in pairs.items() if step not in keys}
+    keys = {step_of(key): key for key in held}
+    new = {key: raw for key, raw in held.items() if step_of(key) is None}  # what is no step is not karat's to drop
+    for step, value in pairs.items():
+        key = keys.get(step, str(step))
+        new[key] = held[key] if step in keys and _same(held[key], value) else spelled(value)
+    return new
 
 
 def _same(raw: Any, value: float) -> bool:
@@ -232,7 +219,7 @@ class SeriesJSON:
     def claims(self, data: bytes) -> bool:
         if not _OPENING.match(data) or b"values" not in data:
             return False
-        return _has_block(_unwrapped(json_text.look(data)).value)
+        return _has_block(_unwrapped(json_text.parse(data)).value)
 
     def read(self, data: bytes) -> Reading:
         if (series := read_fast(data)) is not None:
@@ -244,7 +231,7 @@ class SeriesJSON:
             message = 'expected a metric with "values" by step, found none'
             return Reading(None, (*parsed.findings, fail("unreadable", message, where="$")), self.name)
         series, findings = read_value(parsed.value)
-        return Reading(series, text_file.limited((*parsed.findings, *findings)), self.name)
+        return Reading(series, (*parsed.findings, *findings), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Series):
@@ -282,7 +269,7 @@ def series_value(golden: Series, old: Mapping[str, Any]) -> dict[str, Any]:
     new: dict[str, Any] = {}
     for name, metric in golden.metrics.items():
         block = old.get(name)
-        new[name] = block_value(name, metric, block if is_block(block) else None)
+        new[name] = block_value(metric, block if is_block(block) else None)
     for name, scalar in golden.scalars.items():
         before = old.get(name)
         whole = isinstance(before, int) and not isinstance(before, bool)

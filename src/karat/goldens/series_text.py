@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from karat.findings import Severity, UsageError, fail
 from karat.goldens import text_file
-from karat.goldens.line_records import ended, ensure_held, merge
-from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
+from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, ensure_held
 
 METRIC = "value"  # The name of the only metric; the file has no place for one.
 
@@ -19,27 +17,6 @@ _SAMPLE = re.compile(
     r"(?P<tail>[ \t]*(?:#[^\n]*)?\r?\n?)",
     re.IGNORECASE,
 )
-_SPOKEN = re.compile(r"^(?![^\S\n]*#)[^\n]*\S[^\n]*\n?", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """One line that holds a step and a value."""
-
-    raw: str
-    step: int
-    token: str
-    span: tuple[int, int]  # Where the value's token stands in the line.
-
-    @property
-    def value(self) -> float:
-        return float(self.token)
-
-    def with_step(self, step: int, value: float) -> str:
-        """A new line in the style of this one."""
-        found = _SAMPLE.fullmatch(self.raw)
-        lead, gap = (found["lead"], found["gap"]) if found else ("", " ")
-        return f"{lead}{step}{gap}{value!r}{text_file.ending(self.raw) or chr(10)}"
 
 
 class SeriesText:
@@ -51,38 +28,33 @@ class SeriesText:
     def claims(self, data: bytes) -> bool:
         if text_file.check(data) is not None:
             return False
-        text = text_file.decode(data)
-        # The first line that speaks nearly always answers, and costs no list of all lines.
-        first = _SPOKEN.search(text)
-        if first is None or not _SAMPLE.fullmatch(first.group()):
+        content = [raw for raw in text_file.split(text_file.decode(data)) if not _silent(raw)]
+        if not content or not _SAMPLE.fullmatch(content[0]):
             return False
-        content = [raw for raw in text_file.split(text) if not _silent(raw)]
         return 2 * sum(map(bool, map(_SAMPLE.fullmatch, content))) > len(content)
 
     def read(self, data: bytes) -> Reading:
         hazard = text_file.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
-        raws = text_file.split(text_file.decode(data))
-        samples = [_sample(raw) for raw in raws]
         odd = text_file.LimitedFindings()
-        seen: dict[int, int] = {}
-        for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
-            if sample is None:
+        found: dict[int, float] = {}
+        lines: dict[int, int] = {}
+        for line, raw in enumerate(text_file.split(text_file.decode(data)), start=1):
+            if (sample := _SAMPLE.fullmatch(raw)) is None:
                 if not _silent(raw):
                     message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
                     odd.on_line("ragged-row", line, message, metric=METRIC)
                 continue
-            if (before := seen.get(sample.step)) is not None:
-                lines = f"lines {before} and {line}"
-                message = f"expected step {sample.step} once, found it on {lines}; the last one was read"
+            step, token = int(sample["step"]), sample["value"]
+            if (before := lines.get(step)) is not None:
+                message = f"expected step {step} once, found it on lines {before} and {line}; the last one was read"
                 odd.on_line("duplicate-key", line, message, metric=METRIC)
-            if math.isinf(sample.value) and "inf" not in sample.token.lower():
-                message = f"expected a finite number on line {line}, found {sample.token[:24]}"
+            found[step], lines[step] = float(token), line
+            if math.isinf(found[step]) and "inf" not in token.lower():
+                message = f"expected a finite number on line {line}, found {token[:24]}"
                 odd.on_line("non-finite-literal", line, message, metric=METRIC, severity=Severity.WARN)
-            seen[sample.step] = line
         findings = odd.findings()
-        found = {sample.step: sample.value for sample in samples if sample}
         if not found:
             message = "expected lines of step and value, found only comments"
             nothing = fail("empty", message, where="line 1")
@@ -108,11 +80,6 @@ class SeriesText:
         return written
 
 
-def _sample(raw: str) -> _Sample | None:
-    found = _SAMPLE.fullmatch(raw)
-    return _Sample(raw, int(found["step"]), found["value"], found.span("value")) if found else None
-
-
 def _silent(raw: str) -> bool:
     text = raw.strip()
     return not text or text.startswith("#")
@@ -120,26 +87,29 @@ def _silent(raw: str) -> bool:
 
 def _rewritten(old: str, samples: dict[int, float]) -> str:
     """The lines with the new samples: changed in place, removed, or added at their step's place."""
-    raws = text_file.split(old)
-    found = [_sample(raw) for raw in raws]
-    last = {sample.step: index for index, sample in enumerate(found) if sample}
+    found = [(raw, _SAMPLE.fullmatch(raw)) for raw in text_file.split(old)]
+    model = next(sample for _, sample in found if sample)
+
+    def fresh(step: int) -> str:
+        return f"{model['lead']}{step}{model['gap']}{samples[step]!r}{text_file.ending(model.string) or chr(10)}"
+
+    last = {int(sample["step"]): raw for raw, sample in found if sample}  # of two lines with one step the last is read
     kept: list[str] = []
     steps: list[int | None] = []
-    for index, (raw, sample) in enumerate(zip(raws, found, strict=True)):
-        if sample is None:
-            if _silent(raw):  # a line that does not fit is not carried into a new series
-                kept.append(raw)
-                steps.append(None)
-        elif sample.step in samples:
-            # Of two lines with one step the last is read, so only that one has to change.
-            old_value, value = sample.value, samples[sample.step]
+    for raw, sample in found:
+        step = int(sample["step"]) if sample else None
+        if sample is None and _silent(raw):  # a line that does not fit is not carried into a new series
+            kept.append(raw)
+        elif sample is not None and step in samples and raw is last[step]:
+            value, old_value = samples[step], float(sample["value"])
             same = old_value == value or (math.isnan(old_value) and math.isnan(value))
-            start, end = sample.span
-            kept.append(raw if same or index != last[sample.step] else f"{raw[:start]}{value!r}{raw[end:]}")
-            steps.append(sample.step)
-    model = next(sample for sample in found if sample)
-    added = {step: model.with_step(step, value) for step, value in samples.items() if step not in last}
-    return text_file.join(ended(merge(kept, steps, added)), old)
+            start, end = sample.span("value")
+            kept.append(raw if same else f"{raw[:start]}{value!r}{raw[end:]}")
+        else:
+            continue
+        steps.append(step)
+    added = {step: fresh(step) for step in samples if step not in last}
+    return text_file.join(text_file.ended(text_file.merge(kept, steps, added)), old)
 
 
 FORMAT = SeriesText()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from karat.findings import Finding
+from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
     # numpy.typing takes longer to import than the rest of karat.
@@ -106,3 +106,30 @@ class Reading(msgspec.Struct, frozen=True):
     golden: Golden | None
     findings: tuple[Finding, ...] = ()
     format: str | None = None  # Name of the format that read it, e.g. `series-json`.
+
+
+def same(old: Any, new: Any) -> bool:
+    """True for two scalars of one type and value; NaN is the same as NaN, and 1 is neither 1.0 nor true."""
+    if isinstance(old, float) and isinstance(new, float):
+        return float.__repr__(old) == float.__repr__(new)
+    return type(old) is type(new) and bool(old == new)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """The same of anything that a golden holds; a tuple is a list."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return same(one, other)
+
+
+def ensure_held(name: str, golden: Golden, back: Golden | None) -> None:
+    """Refuses what the format of that name cannot hold: `back` is what would be read of what it wrote."""
+    fields = () if back == golden else golden.__struct_fields__
+    lost = [field for field in fields if not alike(getattr(golden, field), getattr(back, field, None))]
+    if back is None or lost:
+        what = " and ".join(lost) or "it"
+        raise UsageError(
+            f"{name} cannot hold this {golden.shape}: expected {what} to be read back as written, found others"
+        )

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from karat.findings import Finding, Severity, UsageError, fail
 from karat.goldens import json_text, text_file
-from karat.goldens.line_records import merge
-from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
+from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table, ensure_held
 from karat.system.foreign import limits
 
 _NAMES = frozenset({"name", "model", "benchmark", "test", "case", "id", "key"})
@@ -33,7 +32,6 @@ _PARAMETERS = frozenset({
 
 _HEADERLESS = ("benchmark", "metric", "expected", "noise_margin")
 _IDENTIFIER = re.compile(r"[A-Za-z_%][\w.%/\-]*")
-_RAW_CELL = re.compile(r'[ \t]*"(?:[^"]|"")*"[^,]*|[^,]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +43,6 @@ class CSVEntry:
     cells: tuple[str, ...]  # Stripped; of a comment, what stands behind the mark.
     line: int = 0  # Where it begins, counted from 1; 0 for an entry that is new.
     comment: bool = False
-
-    def with_cells(self, cells: tuple[str, ...], *, mark: str) -> CSVEntry:
-        """The entry itself if the cells are its own, otherwise one with the new cells."""
-        if cells == self.cells:
-            return self
-        return replace(self, content=mark + fresh_row(cells), cells=cells)
-
-    def raw_cells(self) -> list[str]:
-        """The cells as they are spelled, quotes and padding included; none if that is unclear."""
-        raws: list[str] = []
-        at = 0
-        while at <= len(self.content):
-            match = _RAW_CELL.match(self.content, at)
-            assert match is not None  # noqa: S101 - it matches the empty text
-            raws.append(match.group())
-            at = match.end() + 1
-        return raws if len(raws) == len(self.cells) else []
 
 
 def entries(text: str) -> tuple[str, list[CSVEntry]]:
@@ -174,32 +155,18 @@ def names_columns(cells: tuple[str, ...]) -> bool:
     )
 
 
-def render_row(parts: list[tuple[str | None, str | None, str]]) -> str:
-    """A row of (old spelling, old cell, new cell); a cell that is the same keeps its spelling."""
-    row = ",".join(_cell(*part) for part in parts)
-    # Unquoted, a row whose first cell begins so would be a comment.
-    return '"' + parts[0][2] + '"' + row[len(parts[0][2]) :] if row.startswith("#") else row
-
-
 def fresh_row(cells: Sequence[str]) -> str:
-    """A row that has no old spelling."""
-    return render_row([(None, None, cell) for cell in cells])
-
-
-def _cell(raw: str | None, old: str | None, new: str) -> str:
-    if raw is not None and old == new:
-        return raw
-    body = (raw or "").strip()
-    lead, _, trail = (raw or "").partition(body) if body else ("", "", "")
-    if any(char in new for char in ',"\n\r'):
-        new = '"' + new.replace('"', '""') + '"'
-    return lead + new + trail
+    """The cells as a row, quoted where they must be."""
+    row = ",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' if _QUOTED.search(cell) else cell for cell in cells)
+    # Unquoted, a row whose first cell begins so would be a comment.
+    return f'"{cells[0]}"{row[len(cells[0]) :]}' if row.startswith("#") else row
 
 
 # An object, a list, or a string that holds one: its quotes are escaped as no CSV has them.
 _JSON = re.compile(
     rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[{\[]|"(?:[ ]|\\[nrt])*[{\[](?:[ \[]|\\[nrt])*\{?(?:[ ]|\\[nrt])*\\")'
 )
+_QUOTED = re.compile(r'[,"\n\r]')
 _STRING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*"')
 _CANNOT = "table-csv cannot hold this table: expected"
 
@@ -213,7 +180,7 @@ class TableCSV:
     def claims(self, data: bytes) -> bool:
         if _JSON.match(data) or text_file.check(data) is not None:
             return False
-        if _STRING.match(data) and json_text.look(data).ok:
+        if _STRING.match(data) and json_text.parse(data).ok:
             return False
         rows = [entry.cells for entry in entries(text_file.decode(data))[1] if not entry.comment]
         if not rows or len(rows[0]) < 2 or _prose(rows):
@@ -237,12 +204,12 @@ class TableCSV:
                 written = "".join(fresh_row(row) + "\n" for row in rows).encode()
                 back = self.read(written).golden
             else:
-                written = text_file.encode(_Rewrite(golden, text_file.decode(like)).text(), like)
+                written = text_file.encode(_rewritten(golden, text_file.decode(like)), like)
                 # Whoever has read the file by other key columns may write it by them.
                 back = read_table(written, golden.key).golden
         except UnicodeEncodeError as error:
             raise UsageError(f"{_CANNOT} text, found {error.object!r:.40}") from error
-        _ensure_held(golden, back if not golden.rows or self.claims(written) else None)
+        ensure_held(self.name, golden, back if not golden.rows or self.claims(written) else None)
         return written
 
 
@@ -300,106 +267,41 @@ def _rows(
     return rows, odd.findings()
 
 
-def _ensure_held(table: Table, written: Golden | None) -> None:
-    """Refuses a table that CSV cannot hold: `written` is what would be read back."""
-    if not isinstance(written, Table):
-        raise UsageError(f"{_CANNOT} it to be read back, found that its text would not be taken for a table")
-    if written == table:
-        return
-    keys = {**table.rows, **written.rows}
-    rows = [(f"the row {', '.join(key)}", table.rows.get(key), written.rows.get(key)) for key in keys]
-    what, expected, found = next(
-        (what, _shown(expected), _shown(found))
-        for what, expected, found in (
-            ("the columns", table.columns, written.columns),
-            ("the header", table.columns * table.header, written.columns * written.header),
-            ("the key columns", table.key, written.key),
-            *rows,
-        )
-        if expected != found
-    )
-    raise UsageError(f"{_CANNOT} {what} to be read back as {expected}, found {found}")
-
-
-def _shown(cells: tuple[str, ...] | None) -> str:
-    if not cells:
-        return "nothing"
-    text = ",".join(cells)
-    return repr(text if len(text) <= 80 else text[:76] + "…")
-
-
-class _Rewrite:
-    """One table to be written over the text of another."""
-
-    def __init__(self, table: Table, old: str) -> None:
-        self.table = table
-        self.prefix, self.entries = entries(old)
-        form = form_of(self.entries)
-        assert form is not None  # noqa: S101 - a text without rows is not claimed
-        self.form = form
-        self.key = form.places(table.key)
-        rows = list(form.rows(self.entries))
-        # Of two rows with one key the first is read, so that is the one to change.
-        self.first = {self.key_of(entry): entry for entry in reversed(rows)}
-        keys = [self.key_of(entry) for entry in rows]
-        self.ordered = len(keys) > 1 and keys == sorted(keys)
-
-    def text(self) -> str:
-        kept = [new for entry in self.entries if (new := self.entry(entry)) is not None]
-        kept = self.with_added(kept)
-        self.end_alike(kept)
-        return self.prefix + "".join(entry.content + entry.tail for entry in kept)
-
-    def key_of(self, entry: CSVEntry) -> RowKey:
-        cells = self.form.fit(entry.cells)
-        return tuple(cells[place] for place in self.key)
-
-    def entry(self, entry: CSVEntry) -> CSVEntry | None:
-        """The entry as it shall stand: untouched, changed, or gone."""
-        if entry is self.form.header:
-            return entry.with_cells(self.table.columns, mark="#" if entry.comment else "")
-        if entry.comment:
-            return entry
-        cells = self.table.rows.get(self.key_of(entry))
-        if cells is None:
-            return None
-        if entry is not self.first.get(self.key_of(entry)) or cells == self.form.fit(entry.cells):
-            return entry if self.table.columns == self.form.columns else self.moved(entry)
-        return self.moved(entry, cells)
-
-    def moved(self, entry: CSVEntry, cells: tuple[str, ...] | None = None) -> CSVEntry:
-        """The row in the new columns; a cell that is the same keeps its spelling."""
-        old = dict(zip(self.form.columns, self.form.fit(entry.cells), strict=True))
-        raws = dict(zip(self.form.columns, entry.raw_cells(), strict=False))
-        wanted = cells or tuple(old.get(name, "") for name in self.table.columns)
-        pairs = zip(self.table.columns, wanted, strict=True)
-        return replace(entry, content=render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs]))
-
-    def with_added(self, kept: list[CSVEntry]) -> list[CSVEntry]:
-        """The entries with new rows at their sorted place, or at the end of an unsorted file."""
-        usual = self.usual_tail()
-        new = {key: cells for key, cells in self.table.rows.items() if key not in self.first}
-        added = {key: CSVEntry(fresh_row(cells), usual, cells) for key, cells in new.items()}
-        if not self.ordered:
-            return [*kept, *added.values()]
-        header = self.form.header.line if self.form.header else -1
-        keys = [None if entry.comment or entry.line == header else self.key_of(entry) for entry in kept]
-        return merge(kept, keys, added)
-
-    def usual_tail(self) -> str:
-        """The line ending and blank lines that most rows have behind them."""
-        tails = Counter(entry.tail for entry in self.entries[:-1])
-        return tails.most_common(1)[0][0] if tails else self.entries[-1].tail or "\n"
-
-    def end_alike(self, kept: list[CSVEntry]) -> None:
-        """Whatever entry is the last now, the file ends as it did."""
-        old, usual = self.entries[-1], self.usual_tail()
-        if not kept or kept[-1].line == old.line:
-            return
-        for index, entry in enumerate(kept):
-            if entry.line == old.line:
-                kept[index] = replace(entry, tail=usual)
-        kept[-1] = replace(kept[-1], tail=old.tail)
+def _rewritten(table: Table, old: str) -> str:
+    """One table written over the text of another: rows changed in place, removed, or added at their sorted place."""
+    prefix, found = entries(old)
+    form = form_of(found)
+    assert form is not None  # noqa: S101 - a text without rows is not claimed
+    places, same_columns = form.places(table.key), table.columns == form.columns
+    keys: dict[int, RowKey] = {}
+    first: dict[RowKey, CSVEntry] = {}
+    for entry in form.rows(found):
+        cells = form.fit(entry.cells)
+        keys[entry.line] = tuple(cells[place] for place in places)
+        first.setdefault(keys[entry.line], entry)  # of two rows with one key the first is read
+    tails = Counter(entry.tail for entry in found[:-1])
+    end, usual = found[-1], tails.most_common(1)[0][0] if tails else found[-1].tail or "\n"
+    kept: list[CSVEntry] = []
+    for entry in found:
+        key = keys.get(entry.line)
+        content: str | None = entry.content
+        if entry is form.header and table.columns != entry.cells:
+            content = ("#" if entry.comment else "") + fresh_row(table.columns)
+        elif key is not None and (entry is first[key] or key not in table.rows or not same_columns):
+            wanted = table.rows.get(key) if entry is first[key] else None
+            if wanted is None or not same_columns or wanted != form.fit(entry.cells):
+                content = None if wanted is None else fresh_row(wanted)
+        if content is not None:
+            kept.append(replace(entry, content=content, tail=usual if entry is end else entry.tail))
+    added = {key: CSVEntry(fresh_row(row), usual, row) for key, row in table.rows.items() if key not in first}
+    order = [*keys.values()]
+    if len(order) > 1 and order == sorted(order):
+        kept = text_file.merge(kept, [keys.get(entry.line) for entry in kept], added)
+    else:
+        kept += added.values()
+    if kept:  # whatever entry is the last now, the file ends as it did
+        kept[-1] = replace(kept[-1], tail=end.tail)
+    return prefix + "".join(entry.content + entry.tail for entry in kept)
 
 
 FORMAT = TableCSV()

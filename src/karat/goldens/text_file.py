@@ -6,9 +6,9 @@ Every check is a search in bytes, so that asking costs little more than looking 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from msgspec.structs import replace
 
@@ -84,14 +84,6 @@ def log_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
             pass
 
 
-def limited(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """At most a handful of each kind, and then one finding that counts the rest."""
-    found = LimitedFindings()
-    for finding in findings:
-        found.add(finding)
-    return found.findings()
-
-
 class LimitedFindings:
     """At most a handful of findings of each kind, then one that counts the rest; those are never made.
 
@@ -105,7 +97,7 @@ class LimitedFindings:
 
     def add(self, finding: Finding) -> None:
         """Takes a finding that is there already; one that counts others counts as so many."""
-        self.note(finding.kind, finding.severity, lambda: finding, _more(finding) or 1)
+        self.note(finding.kind, finding.severity, lambda: finding, int(finding.numbers.get("more") or 1))
 
     def note(self, kind: str, severity: Severity, make: Callable[[], Finding], count: int = 1) -> None:
         """Takes a finding that is made only if it is shown: among the first, or as the last."""
@@ -130,14 +122,7 @@ class LimitedFindings:
     def _rest(self, group: tuple[str, Severity]) -> Finding:
         more, last = self._seen[group] - _MOST_OF_A_KIND, self._last[group]()
         message = f"{more} more findings of this kind, the last one: {last.message}"
-        if counted := _more(last):  # it counts others itself
-            message = last.message.replace(f"{counted} more findings", f"{more} more findings", 1)
         return replace(last, message=message, numbers={**last.numbers, "more": more})
-
-
-def _more(finding: Finding) -> int:
-    """How many a finding counts that counts others; 0 for any other."""
-    return int(finding.numbers.get("more") or 0)
 
 
 def decode(data: bytes) -> str:
@@ -170,3 +155,33 @@ def join(lines: list[str], like: str) -> str:
     if like.endswith("\n"):
         return text
     return text.removesuffix("\n").removesuffix("\r")
+
+
+_Line = TypeVar("_Line")
+
+
+def merge(kept: Sequence[_Line], keys: Sequence[Any | None], added: Mapping[Any, _Line]) -> list[_Line]:
+    """The kept lines with new ones among them, by key.
+
+    A new line comes behind the last one whose key is smaller, or before the first that has a key.
+    Lines that have none (comments, blank lines) stay where they are.
+    """
+    held = sorted((key, index) for index, key in enumerate(keys) if key is not None)
+    first = min((index for _, index in held), default=len(kept))
+    merged: list[_Line] = []
+    taken = passed = 0
+    behind = -1
+    for key in sorted(added):
+        while passed < len(held) and held[passed][0] < key:
+            behind = max(behind, held[passed][1])
+            passed += 1
+        at = behind + 1 if passed else first
+        merged.extend(kept[taken:at])
+        merged.append(added[key])
+        taken = at
+    return [*merged, *kept[taken:]]
+
+
+def ended(raws: Sequence[str]) -> list[str]:
+    """The lines, each but the last with a line ending."""
+    return [raw if raw.endswith("\n") else raw + "\n" for raw in raws[:-1]] + list(raws[-1:])

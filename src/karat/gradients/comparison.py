@@ -13,7 +13,6 @@ from math import isfinite
 import numpy as np
 
 from karat.gradients import roundoff
-from karat.gradients.draws import Purpose
 from karat.gradients.oracles import UNKNOWN, Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import GradComparison, GradVerdict
@@ -55,21 +54,17 @@ class Measurement:
         return self.deviation / self.tolerance if self.tolerance > 0 else np.inf
 
 
-def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> Expectation:
-    """What a probe expects of a cotangent. Where the cotangent is 0, the slope need not be known."""
+def expectations(probes: Sequence[Probe], output: int, cotangent: Vector, base: Vector) -> list[Expectation]:
+    """What probes expect of a cotangent. Where the cotangent is 0, the slope need not be known."""
     seen = places(cotangent != 0)
-    slopes = probe.slopes[output]
-    v, value, error = cotangent[seen], slopes.value[seen], slopes.error[seen]
-    return Expectation(
-        direction=probe.direction,
-        dense=probe.dense,
-        value=float((v * value).sum()),
-        error=roundoff.combined(v * error),
-        size=norm(v * value),
-        weight=norm(v * base[seen]),
-        count=int(v.size),
-        largest=float(np.abs(v).max(initial=0.0)),
-    )
+    v = cotangent[seen]
+    weight, largest, found = norm(v * base[seen]), float(np.abs(v).max(initial=0.0)), []
+    for probe in probes:
+        slopes = probe.slopes[output]
+        terms, error = v * slopes.value[seen], roundoff.combined(v * slopes.error[seen])
+        value, size = float(terms.sum()), norm(terms)
+        found.append(Expectation(probe.direction, probe.dense, value, error, size, weight, int(v.size), largest))
+    return found
 
 
 def joint_expectation(parts: Sequence[Expectation]) -> Expectation:
@@ -173,7 +168,7 @@ Group = tuple[Vector, Sequence[Measurement]]  # a gradient for one cotangent, an
 
 
 def controls(
-    groups: Sequence[Group], shape: tuple[int, ...], scales: Vector, *, rtol: float | None, rng: np.random.Generator
+    groups: Sequence[Group], shape: tuple[int, ...], scales: Vector, *, rtol: float | None, place: int
 ) -> dict[str, bool]:
     """Corruption → whether the check failed on it."""
     gradients, judged = [one for one, _ in groups], [judge(some, rtol=rtol).measured for _, some in groups]
@@ -208,7 +203,7 @@ def controls(
         "zero": fails(lambda _n, _measured: 0.0),
         "x1.01": fails(lambda _n, measured: (1 + LEAST_ERROR) * measured.found),
         "sign": fails(lambda _n, measured: -measured.found),
-        "one element": element_fails(int(rng.integers(0, max(1, scales.size)))),
+        "one element": element_fails(place),
         "worst element": element_fails(int(np.argmin(weights))),
     }
     if any(one is not None for one in turned):
@@ -276,8 +271,8 @@ class PairVerdict:
         caught = {"one element": sees < LEAST_ERROR} if zero else {}
         if not zero and np.isfinite(judged.widest):
             shape = (*slot.shape, 2) if slot.complex else slot.shape
-            rng = self.seen.plan.draw(Purpose.CONTROLS, *self.pair)
-            caught = controls(groups, shape, scales, rtol=used, rng=rng)
+            place = self.seen.plan.place(scales.size, *self.pair)
+            caught = controls(groups, shape, scales, rtol=used, place=place)
         missed = [name for name, noticed in caught.items() if not noticed]
         vacuous = verdict.holds and bool(missed)
         if vacuous:

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
-from karat.gradients.problem import Array, Problem, TensorSlot, Vector, shaped, size
-from karat.tensors.device_array import LARGE, random_bytes, random_signs
+from karat.gradients.adapters.framework_problem import FrameworkProblem
+from karat.gradients.problem import Array, TensorSlot, Vector, shaped, size
+from karat.tensors.device_array import LARGE, drawn, random_bytes, random_signs
 
 
-def identity_of(problem: Problem, given: str | None) -> str:
+def identity_of(problem: FrameworkProblem, given: str | None) -> str:
     """What the probes are drawn from: op, names, shapes and dtypes of the case, and the test's own id."""
     slots = [(slot.name, slot.shape, slot.dtype) for slot in (*problem.inputs, *problem.outputs)]
     return json.dumps([problem.op, slots, given or ""], separators=(",", ":"))
@@ -60,17 +62,23 @@ class CheckPlan:
     forward_alone: bool = False  # whether only forward mode was asked for: then it must be there
     rtol: float | None = None
     atol: float | None = None
-    delta: float | None = None
     strict: bool = False  # whether what is merely inaccurate fails
     probes: int = PROBES
     order: int = 1
     attempt: int = 0  # 0 at the given point, then one more for each point nearby
     extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones
 
-    def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, int(purpose), self.order, self.attempt, *which])
+    def stream(self, purpose: Purpose, *which: int) -> tuple[int, ...]:
+        return self.seed, int(purpose), self.order, self.attempt, *which
 
-    def cotangents(self, problem: Problem, purpose: Purpose) -> list[Array | None]:
+    def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
+        return np.random.default_rng(self.stream(purpose, *which))
+
+    def place(self, count: int, *which: int) -> int:
+        """One of so many places, for a control."""
+        return crc32(repr(self.stream(Purpose.CONTROLS, *which)).encode()) % max(1, count)
+
+    def cotangents(self, problem: FrameworkProblem, purpose: Purpose) -> list[Array | None]:
         """A drawn cotangent of moderate size for each output that was asked for."""
         return [
             shaped(random_weights(size(slot), self.draw(purpose, k)), slot) if k in self.outputs else None
@@ -94,24 +102,24 @@ def random_weights(count: int, rng: np.random.Generator, like: Any = None) -> Ve
 
 
 def directions(
-    slot: TensorSlot, point: Vector, rng: np.random.Generator, *, whole: bool = True, dense: int = PROBES
-) -> list[Vector]:
+    slot: TensorSlot, point: Vector, seed: int | tuple[int, ...], *, whole: bool = True, dense: int = PROBES
+) -> Sequence[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few; a single dense one stands alone."""
     count = point.size
-    drawn = [random_weights(count, rng, point) for _ in range(dense)]
+    weights = drawn(random_weights, seed, [point] * dense)
     if dense == 1:
-        return drawn
+        return weights
     if count <= SMALL and whole:
-        return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
-    return [*drawn, boundary(slot, point, rng)]
+        return [weights[0], *([] if count == 1 else np.eye(count))]
+    return [*weights, boundary(slot, point, seed)]
 
 
-def boundary(slot: TensorSlot, point: Vector, rng: np.random.Generator) -> Vector:
+def boundary(slot: TensorSlot, point: Vector, seed: int | tuple[int, ...]) -> Vector:
     """The corners and the extreme values alone, so that nothing else drowns them."""
     places = boundary_places(slot, point)
     distinct = (128 + (np.arange(len(places)) * 37) % 128) / 256
     sparse = np.zeros_like(point)
-    sparse[places] = random_signs(len(places), rng) * distinct
+    sparse[places] = drawn(random_signs, seed, [distinct])[0] * distinct
     return sparse
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import log2
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from karat.gradients import comparison, oracles, roundoff, slopes
-from karat.gradients.adapters import MalformedGradient
+from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.oracles import ForwardBaseline, Observations, Probe, baseline, observe
-from karat.gradients.problem import FlatProblem, Problem, Unsupported, Vector, error_line
+from karat.gradients.problem import FlatProblem, MalformedGradient, Unsupported, Vector, error_line
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import natural_sizes, places, sample
 from karat.gradients.slopes import Mask
 from karat.report.words import count, few
-from karat.tensors.block_array import settle
+from karat.tensors.device_array import drawn
 
 PROBES = 3
 Pushed = tuple[Probe, list[Vector]]  # a probe, and J·u of every output along it
@@ -41,36 +42,40 @@ class Tangent:
 def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[Pushed]) -> GradComparison | None:
     """The forward mode of one pair; None where the derivative and the tangents are zero."""
     k = pair[1]
+    if np.count_nonzero(pushed[0][0].direction) < pushed[0][0].direction.size:
+        # What cannot be moved is at the edge of a domain, where 0 times an infinite slope is NaN.
+        lost = np.isnan([given[k] for _, given in pushed]).any(0)
+        seen = replace(seen, masks=[one | lost if n == k else one for n, one in enumerate(seen.masks)])
     keep = places(~seen.masks[k])
     unit_roundoff = roundoff.unit(seen.baseline.computes)
     tangents: list[Tangent] = []
-    room: list[Vector] = []
+    natural: list[Vector] = []
+    depth = 1.0 + log2(max(2, seen.baseline.flat.point[pair[0]].size))
+    outputs = np.abs(seen.baseline.base[k][keep])
     for probe, given in pushed:
         value = probe.slopes[k].value[keep]
-        sizes = natural_sizes(value) if value.any() else np.abs(value)
-        depth = 1.0 + np.log2(max(2, probe.direction.size))
-        floor = 16 * depth * unit_roundoff * (sizes + np.abs(seen.baseline.base[k][keep]))
-        tangents.append(Tangent(given[k][keep], value, _ROOM * probe.slopes[k].error[keep] + floor))
-        # What is less than the last place of the others may be lost to them: an inverse mixes all scales.
-        lost = unit_roundoff * _rms(value) if seen.slack else 0.0
-        room.append(seen.slack * (sizes + np.abs(seen.baseline.base[k][keep])) + lost)
+        natural.append((natural_sizes(value) if value.any() else np.abs(value)) + outputs)
+        allowed = _ROOM * probe.slopes[k].error[keep] + 16 * depth * unit_roundoff * natural[-1]
+        tangents.append(Tangent(given[k][keep], value, allowed))
     if seen.masks[k].all():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, oracles.UNKNOWN, mode="forward")
     scale, used = max(_rms(one.expected) for one in tangents), None
     failed = any(one.fails(one.found) for one in tangents)
     # As for gradients: what a test asks for beyond what is derived is used, and recorded; what is inaccurate is not wrong.
-    slack, off = False, _worst(tangents)[0]
+    slack, off = False, 0.0
     if failed and seen.plan.rtol is not None and (wider := _wider(tangents, [seen.plan.rtol * scale] * len(tangents))):
         tangents, failed, used = wider, False, seen.plan.rtol
-    if failed and seen.slack and (wider := _wider(tangents, room)):
-        tangents, failed, slack = wider, False, True
+    # What is less than the last place of the others may be lost to them: an inverse mixes all scales; so does a tail.
+    least = 16 * depth * unit_roundoff * scale
+    if failed and seen.slack and (wider := _wider(tangents, [seen.slack * one + least for one in natural])):
+        off, tangents, failed, slack = _worst(tangents)[0], wider, False, True
     zero = all((np.abs(one.expected) <= one.allowed).all() for one in tangents)
     if zero and not failed and used is None and not slack:
         return None
     error, tolerance = _worst(tangents)
     unit = scale or 1.0
     verdict, reason = GradVerdict.PASS, ""
-    noise = max(float(np.median(sample(one.allowed))) for one in tangents)
+    noise = max(roundoff.median(sample(one.allowed)) for one in tangents)
     too_noisy = noise > roundoff.cap(seen.baseline.computes) * scale and error <= 100 * tolerance
     if too_noisy and used is None:
         verdict, reason = GradVerdict.INCONCLUSIVE, "the forward is too noisy to judge tangents by"
@@ -121,7 +126,7 @@ def _worst(tangents: Sequence[Tangent]) -> tuple[float, float]:
 
 
 def _controls(seen: Observations, pair: tuple[int, int], tangents: Sequence[Tangent]) -> dict[str, bool]:
-    drawn = int(seen.plan.draw(Purpose.CONTROLS, *pair, 1).integers(0, tangents[0].found.size))
+    drawn = seen.plan.place(tangents[0].found.size, *pair, 1)
     worst = int(np.argmax(tangents[0].allowed))
     changed: dict[str, Callable[[Vector], Vector]] = {
         "zero": np.zeros_like,
@@ -159,10 +164,6 @@ class Pair:
     baseline: ForwardBaseline | None = None
     probes: Sequence[Probe] = ()  # what was asked of the function, along which directions
 
-    @property
-    def key(self) -> tuple[int, int, str]:
-        return self.input, self.output, self.comparison.mode
-
 
 @dataclass(frozen=True, slots=True)
 class Pullback:
@@ -172,17 +173,27 @@ class Pullback:
     gradients: list[list[Vector | None]]
     # The same for the output elements at kinks alone.
     at_kinks: tuple[Vector, list[Vector | None]] | None
-    # The gradients for the first cotangent, a few units in the last place away.
-    nudged: list[Vector | None]
+    nudged: list[Vector | None] = field(default_factory=list)
+
+    def beside(self, seen: Observations, k: int) -> list[Vector | None]:
+        """The gradients for the first cotangent, a few units in the last place away: what round-off makes of them."""
+        if not self.nudged:
+            flat = seen.baseline.flat
+            near = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.stream(Purpose.COTANGENTS, k, 2))
+            self.nudged[:] = [None] * len(flat.inputs)
+            with suppress(Exception):
+                self.nudged[:] = near.vjp([self.cotangents[0] if j == k else None for j in range(len(flat.outputs))])
+        return self.nudged
 
 
 def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
     seen = observe(at, plan)
     found = _pairs(seen)
     # At the edge of a domain a gradient may be infinite, and rightly so; the other elements are judged without that one.
-    held: list[Mask] = [np.zeros_like(one, np.bool_) for one in at.flat.point]
-    for one in found:
-        if one.masked and one.gradient is not None and one.comparison.verdict is GradVerdict.INCONCLUSIVE:
+    lost = [one for one in found if one.masked and one.gradient is not None and not one.comparison.verdict.holds]
+    held: list[Mask] = [np.zeros_like(one, np.bool_) for one in at.flat.point] if lost else []
+    for one in lost:
+        if one.gradient is not None and one.comparison.verdict is GradVerdict.INCONCLUSIVE:
             held[one.input] = held[one.input] | ~np.isfinite(one.gradient)
     if any(one.any() and not one.all() for one in held):
         seen = observe(at, plan, held)
@@ -228,26 +239,19 @@ def _pairs(seen: Observations) -> list[Pair]:
 
 
 def _pull(seen: Observations, k: int) -> Pullback:
-    rng = seen.plan.draw(Purpose.COTANGENTS, k)
     base, mask = seen.baseline.base[k], seen.masks[k]
     sizes = oracles.balance(base, seen.slopes(k))
-    drawn = [np.where(mask, 0.0, random_weights(base.size, rng, base) / sizes) for _ in range(seen.plan.probes)]
+    weights = drawn(random_weights, seen.plan.stream(Purpose.COTANGENTS, k), [base] * seen.plan.probes)
+    given = [np.where(mask, 0.0, one / sizes) for one in weights]
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
-        drawn.append(np.where(mask, 0.0, extra))
-    settle(*drawn)
-    gradients = [_gradients(seen, {k: one}) for one in drawn]
-    # What round-off makes of the gradient shows in how it changes a few units in the last place away.
-    flat = seen.baseline.flat
-    beside = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.draw(Purpose.COTANGENTS, k, 2))
-    nudged: list[Vector | None] = [None] * len(flat.inputs)
-    with suppress(Exception):
-        nudged = beside.vjp([drawn[0] if j == k else None for j in range(len(flat.outputs))])
+        given.append(np.where(mask, 0.0, extra))
+    gradients = [_gradients(seen, {k: one}) for one in given]
     if not seen.kinks[k].any():
-        return Pullback(drawn, gradients, None, nudged)
+        return Pullback(given, gradients, None)
     positive = np.abs(random_weights(mask.size, seen.plan.draw(Purpose.KINKS, k), mask))
     cotangent = np.where(seen.kinks[k], positive, 0.0)
-    return Pullback(drawn, gradients, (cotangent, _gradients(seen, {k: cotangent})), nudged)
+    return Pullback(given, gradients, (cotangent, _gradients(seen, {k: cotangent})))
 
 
 def _gradients(seen: Observations, given: dict[int, Vector]) -> list[Vector | None]:
@@ -273,15 +277,24 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
         why = "nothing to compare: the input or the output has no elements"
         return Pair(i, k, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     given = [one[i] for one in pulled.gradients]
-    unrest = [comparison.sensitivity(one.direction, given[0], pulled.nudged[i]) for one in probes]
-    groups = []
+    computes, groups = seen.baseline.computes, []
     for cotangent, gradient in zip(pulled.cotangents, given, strict=True):
         found = np.zeros(seen.baseline.flat.point[i].size) if gradient is None else gradient
-        measured = []
-        for one, share in zip(probes, unrest, strict=True):
-            expected = comparison.expectation(one, k, cotangent, base)
-            measured.append(comparison.measure(found, expected, seen.baseline.computes, unrest=share))
-        groups.append((found, measured))
+        expected = comparison.expectations(probes, k, cotangent, base)
+        groups.append((found, [comparison.measure(found, one, computes) for one in expected]))
+    if any(one.ratio > 1 for _, measured in groups for one in measured):
+        nudged = pulled.beside(seen, k)[i]
+        unrest = [comparison.sensitivity(one.direction, given[0], nudged) for one in probes]
+        groups = [
+            (
+                found,
+                [
+                    comparison.measure(found, each.expected, computes, unrest=n)
+                    for each, n in zip(measured, unrest, strict=True)
+                ],
+            )
+            for found, measured in groups
+        ]
     none, masked = all(one is None for one in given), bool(seen.masks[k].any())
     compared, zero = comparison.PairVerdict(seen, pair, groups, none).comparison()
     made = Pair(
@@ -327,10 +340,10 @@ def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
     for i in sorted(seen.plan.inputs):
         given = gradients[i]
         gradient = np.zeros_like(seen.baseline.flat.point[i]) if given is None else given
-        measured = []
-        for one in seen.probes[i]:
-            parts = [comparison.expectation(one, k, v, seen.baseline.base[k]) for k, v in cotangent.items()]
-            measured.append(comparison.measure(gradient, comparison.joint_expectation(parts), seen.baseline.computes))
+        base, probes = seen.baseline.base, seen.probes[i]
+        parts = [comparison.expectations(probes, k, v, base[k]) for k, v in cotangent.items()]
+        joint = map(comparison.joint_expectation, zip(*parts, strict=True))
+        measured = [comparison.measure(gradient, one, seen.baseline.computes) for one in joint]
         judged = comparison.judge(comparison.slackened(measured, seen, i), rtol=seen.plan.rtol)
         if not measured or not judged.failed or not np.isfinite(judged.widest):
             continue
@@ -377,9 +390,9 @@ class Examination:
     notes: tuple[str, ...]
 
 
-def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Examination:
+def examine(problem: FrameworkProblem, plan: CheckPlan, reference: FrameworkProblem | None) -> Examination:
     """Every pair, at the given point or one nearby."""
-    here = _baseline_at(problem, plan, reference, None)
+    here = _baseline_at(problem, reference, None)
     pairs = examine_point(here, plan)
     moved = 0
     for attempt in range(slopes.ATTEMPTS):
@@ -388,14 +401,14 @@ def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Exa
         nearby = replace(plan, attempt=attempt + 1)
         at = slopes.nearby_point(here.flat.point, attempt, nearby.draw(Purpose.NEARBY))
         try:
-            there = _baseline_at(problem, nearby, reference, at)
+            there = _baseline_at(problem, reference, at)
         except Exception:  # noqa: BLE001, S112 - a point of our own choice may be outside the domain
             continue
         if not all(np.isfinite(one).all() for one in there.base):
             continue
-        again = {one.key: one for one in examine_point(there, nearby)}
+        again = {(one.input, one.output, one.comparison.mode): one for one in examine_point(there, nearby)}
         for n, old in enumerate(pairs):
-            new = again.get(old.key)
+            new = again.get((old.input, old.output, old.comparison.mode))
             if new is None or not _says_too_little(old, attempt):
                 continue
             here_, there_ = old.comparison, new.comparison
@@ -422,10 +435,10 @@ def examine(problem: Problem, plan: CheckPlan, reference: Problem | None) -> Exa
 
 
 def _baseline_at(
-    problem: Problem, plan: CheckPlan, reference: Problem | None, at: Sequence[Vector] | None
+    problem: FrameworkProblem, reference: FrameworkProblem | None, at: Sequence[Vector] | None
 ) -> ForwardBaseline:
-    flat = FlatProblem(problem, at) if at is not None else getattr(problem, "here", None) or FlatProblem(problem)
-    return baseline(flat, None if reference is None else FlatProblem(reference, at), delta=plan.delta)
+    flat = problem.here if at is None else FlatProblem(problem, at)
+    return baseline(flat, None if reference is None else FlatProblem(reference, at))
 
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:

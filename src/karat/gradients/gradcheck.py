@@ -15,25 +15,13 @@ import numpy as np
 from karat.findings import UsageError, suggest
 from karat.gradients import diagnosis, draws, low_precision, roundoff
 from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
-from karat.gradients.deep import boundary
-from karat.gradients.deep.composed import HIGHEST, Derivative, available, function_of, gradient_of, tangent_of
-from karat.gradients.draws import CheckPlan, Purpose, random_weights
+from karat.gradients.deep import HIGHEST, Derivative, available, boundary, function_of, gradient_of, tangent_of
+from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import LAWS, NAMES, ON_REQUEST, check_properties, wanted_laws
 from karat.gradients.oracles import baseline, same_forward, same_slopes
-from karat.gradients.problem import (
-    FlatProblem,
-    Gradients,
-    Problem,
-    Unsupported,
-    Vector,
-    error_line,
-    misuse,
-    shaped,
-    size,
-    vector,
-)
-from karat.gradients.references import KernelProblem, open_reference
+from karat.gradients.problem import FlatProblem, Unsupported, Vector, error_line, misuse, size, vector
+from karat.gradients.references import KernelProblem, NumpyReference, open_reference
 from karat.gradients.report import (
     Diagnosis,
     Excluded,
@@ -46,9 +34,8 @@ from karat.gradients.report import (
     gradient_name,
     ordinal,
 )
-from karat.gradients.session import Focus, GradChecked, notify, requested_replay
+from karat.gradients.session import GradChecked, notify, requested_seed
 from karat.report.words import count, few
-from karat.tensors.block_array import recycled
 
 _MODES: tuple[Mode, ...] = ("reverse", "forward")
 _LEVELS: tuple[Level, ...] = ("quick", "default", "deep")
@@ -77,7 +64,6 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     twins: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    delta: float | None = None,
     strict: bool = False,
     cotangents: Sequence[Any] | None = None,
     nondeterminism_bound: float = 0.0,
@@ -105,7 +91,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     true for PASS and INACCURATE; `.require()` raises AssertionError with the whole report for anything else.
     """
     started = time.perf_counter()
-    sizes = {"rtol": rtol, "atol": atol, "delta": delta, "nondeterminism_bound": nondeterminism_bound}
+    sizes = {"rtol": rtol, "atol": atol, "nondeterminism_bound": nondeterminism_bound}
     _refuse_wrong(level, order, modes, seed, sizes)
     if modes is None:
         modes = _MODES[:1] if level == "quick" else _MODES
@@ -113,9 +99,9 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         variants = (*(("in-place",) if in_place else ()), *(("twin",) if twins else ()))
         dtypes, properties = dtypes or (), properties or variants
     others = {"twin": twins} if callable(twins) else dict(twins or {})
-    for one in others.values():
+    for name, one in [("in_place", in_place or fn), *(("twins", one) for one in others.values())]:
         if not callable(one):
-            raise _refused("twins", "functions by name", type(one).__name__)
+            raise _refused(name, "a function", type(one).__name__)
     problem = open_problem(
         fn,
         inputs,
@@ -135,7 +121,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
             "backward=f with f(inputs, outputs, cotangents) -> gradients;"
             " or framework='jax' (torch, paddle) if the function is one of theirs",
         )
-    whole, (seed_asked, focus) = draws.identity_of(problem, identity), requested_replay()
+    whole, seed_asked = draws.identity_of(problem, identity), requested_seed()
     seed = seed if seed_asked is None else seed_asked
     plan = CheckPlan(
         seed=draws.seed_of(whole) if seed is None else seed,
@@ -145,15 +131,14 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         forward_alone="forward" in modes and "reverse" not in modes,
         rtol=rtol,
         atol=atol,
-        delta=delta,
         strict=strict,
         probes=1 if level == "quick" else draws.PROBES,
         extra=_given_cotangents(problem, cotangents),
     )
-    check = _Check(problem, plan, focus, every=outputs is None)
+    check = _Check(problem, plan, every=outputs is None)
     if "reverse" not in modes:
         check.notes.append("reverse mode was checked as well: it always is")
-    with warnings.catch_warnings(), np.errstate(all="ignore"), recycled():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Warnings at steps that karat chose are not the caller's concern.
         warnings.simplefilter("ignore")
         check.first_order(reference)
@@ -165,7 +150,7 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         check.low(dtypes)
         check.laws(properties, deep=level == "deep", in_place=in_place, others=others, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
-    laws = wanted_laws(properties if check.focus is None else ())
+    laws = wanted_laws(properties)
     event = GradChecked(
         report=report,
         test=identity or "",
@@ -185,7 +170,6 @@ class _Check:
 
     problem: FrameworkProblem
     plan: CheckPlan
-    focus: Focus | None
     every: bool = True  # whether outputs were not selected: then those that the framework excludes are excluded
     pairs: list[Pair] = field(default_factory=list)
     rest: list[GradComparison] = field(default_factory=list)
@@ -197,17 +181,6 @@ class _Check:
     undifferentiable: frozenset[int] = frozenset()
     kernel: KernelProblem | None = None  # the problem with its reference, where it knows no double precision
     verified: list[Pair] = field(default_factory=list)  # what lower precisions are held against
-
-    def __post_init__(self) -> None:
-        if self.focus is None:
-            return
-        inputs = frozenset(i for i, slot in enumerate(self.problem.inputs) if slot.name == self.focus.input)
-        outputs = frozenset(k for k in self.plan.outputs if self.problem.outputs[k].name == self.focus.output)
-        if inputs and (outputs or self.focus.output.startswith(("grad", "tangent("))):
-            self.plan = replace(self.plan, inputs=inputs, outputs=outputs or self.plan.outputs)
-            self.notes.append(f"focus: {self.focus}; nothing else was checked")
-        else:
-            self.focus = None
 
     def first_order(self, reference: Callable[..., Any] | None) -> None:
         source = None if reference is None else open_reference(self.problem, reference)
@@ -234,10 +207,10 @@ class _Check:
             self.properties += same_slopes(probes)
         self._diagnose(self.problem, self.plan, found.pairs)
 
-    def _of_kernel(self, reference: Problem) -> None:
+    def _of_kernel(self, reference: FrameworkProblem) -> None:
         """The reference in place of a double run: its own gradient is checked, its forward is compared."""
         self.kernel, plan = KernelProblem(self.problem, reference), replace(self.plan, forward=False, extra=())
-        if isinstance(reference, FrameworkProblem):
+        if not isinstance(reference, NumpyReference):
             found = examine(reference, plan, None)
             self.verified = found.pairs
             self.notes += [f"reference: {note}" for note in found.notes]
@@ -362,11 +335,9 @@ class _Check:
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
         names = low_precision.wanted_precisions(self.problem, dtypes)
-        problem: Problem = self.problem
+        problem: FrameworkProblem = self.problem
         if self.kernel is not None:
             problem, names = self.kernel, tuple(dict.fromkeys([self.problem.computes, *names]))
-        if self.focus is not None:
-            names = tuple(one for one in names if one == self.focus.dtype)
         wrong = next((one.comparison for one in self.verified if one.comparison.verdict is GradVerdict.FAIL), None)
         if names and wrong is not None:
             whose = "double gradient" if self.kernel is None else f"reference's own gradient ({wrong.reason})"
@@ -387,7 +358,7 @@ class _Check:
                     self.diagnoses.append(diagnosis.diagnosis_of(problem, self.plan, pair, cotangent))
 
     def laws(self, which: Sequence[str] | None, *, deep: bool, bound: float, **variants: Any) -> None:
-        if (which is not None and not which) or self.focus is not None:
+        if which is not None and not which:
             return
         if which is None:
             left = (set() if deep else ON_REQUEST) | (set() if self.plan.forward else {"forward-reverse"})
@@ -457,8 +428,6 @@ def _refuse_wrong(level: Any, order: Any, modes: Any, seed: Any, sizes: Mapping[
     for name, value in sizes.items():
         if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
             raise _refused(name, "a non-negative number", repr(value))
-    if sizes["delta"] == 0:
-        raise _refused("delta", "a positive step", "0")
 
 
 def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
@@ -499,35 +468,31 @@ def _given_cotangents(problem: FrameworkProblem, cotangents: Sequence[Any] | Non
 def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[GradComparison]:
     """Each input's gradient against the author's: weak evidence, as nothing checked that one.
 
-    A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as Paddle's tests have it:
-    the mean over outputs of their means.
+    They are taken for those of the given cotangents; without, of the mean loss, as Paddle's tests have it: the mean over
+    outputs of their means.
     """
-    given: list[Vector | None] = [None] * len(flat.outputs)
-    for k in plan.outputs:
+    given: list[Vector | None] = list(plan.extra) or [None] * len(flat.outputs)
+    for k in plan.outputs if not plan.extra else ():
         slot = flat.outputs[k]
-        if callable(grads):
-            given[k] = random_weights(size(slot), plan.draw(Purpose.COTANGENTS, k, 1))
-        else:
-            width = 2 if slot.complex else 1
-            mean = np.zeros(size(slot))
-            mean[::width] = 1.0 / (max(1, size(slot) // width) * len(plan.outputs))
-            given[k] = mean
+        width = 2 if slot.complex else 1
+        given[k] = mean = np.zeros(size(slot))
+        mean[::width] = 1.0 / (max(1, size(slot) // width) * len(plan.outputs))
     try:
         found = flat.vjp(given)
     except Exception:  # noqa: BLE001 - the double run has reported it already
         return []
-    expected = _author_gradients(flat, plan, grads, given)
     made = []
-    for i, theirs in zip(sorted(plan.inputs), expected, strict=True):
+    for i, theirs in zip(sorted(plan.inputs), _author_gradients(flat, plan, grads), strict=True):
         if theirs is None:
             continue
-        cap = max(map(author_tolerance, (flat.problem.computes, flat.inputs[i].dtype)))
+        # In bfloat16 an author's gradients may be further off than what certifies.
+        cap = max(
+            max(roundoff.cap(one), 4 * roundoff.unit(one)) for one in (flat.problem.computes, flat.inputs[i].dtype)
+        )
         tolerance = max(cap, plan.rtol or 0.0)
         ours = found[i]
-        off = theirs if ours is None else ours - theirs
         scale = float(np.max(np.abs(theirs), initial=0.0))
-        gap = float(np.max(np.abs(off), initial=0.0))
-        error = gap / scale if scale else gap
+        error = float(np.max(np.abs(theirs if ours is None else ours - theirs), initial=0.0)) / (scale or 1.0)
         fine = error <= tolerance
         made += [
             GradComparison(
@@ -551,16 +516,7 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     return made
 
 
-def author_tolerance(precision: str) -> float:
-    """How far an author's gradients may be from a function's: in bfloat16, further than what certifies."""
-    return max(roundoff.cap(precision), 4 * roundoff.unit(precision))
-
-
-def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any, given: Gradients) -> list[Vector | None]:
-    if callable(grads):
-        point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
-        sides = zip(given, flat.outputs, strict=True)
-        grads = grads(point, tuple(None if one is None else shaped(one, slot) for one, slot in sides))
+def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[Vector | None]:
     listed = list(grads) if isinstance(grads, list | tuple) else [grads]
     wanted = sorted(plan.inputs)
     if len(listed) != len(wanted):

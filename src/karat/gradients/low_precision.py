@@ -21,7 +21,7 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
-from karat.gradients.problem import Array, Gradients, Problem, Unsupported, error_line, misuse
+from karat.gradients.problem import Array, Gradients, Unsupported, error_line, misuse
 from karat.gradients.references import KernelProblem, NumpyReference
 from karat.gradients.report import GradComparison, GradVerdict, Property
 from karat.gradients.roundoff import AUTOCAST, coarseness, eps_of
@@ -39,7 +39,7 @@ MORE = 8  # made only where the first ones failed: few samples make a poor estim
 class LowCase(msgspec.Struct, frozen=True, kw_only=True):
     """One output's cotangent in one precision."""
 
-    problem: Problem
+    problem: FrameworkProblem
     output: int
     cotangent: Any
     precision: Precision
@@ -48,8 +48,7 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plain(self) -> FrameworkProblem | None:
         """The reference of a kernel, which can be run in low precision, too: so far a plain implementation strays."""
-        reference = self.problem.reference if isinstance(self.problem, KernelProblem) else None
-        return reference if isinstance(reference, FrameworkProblem) else None
+        return self.problem.reference if isinstance(self.problem, KernelProblem) and not self.steady else None
 
     @property
     def steady(self) -> bool:
@@ -66,9 +65,8 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
         return float(np.clip(0.02 / self.precision.roundoff, 1.0, 4.0))
 
     def vjp(
-        self, at: Sequence[Array], cotangent: Array, dtype: str | None = None, of: Problem | None = None
+        self, at: Sequence[Array], cotangent: Array, dtype: str | None = None, of: FrameworkProblem | None = None
     ) -> Gradients:
-        """The gradients of every input for a cotangent of the one output."""
         given = [cotangent if i == self.output else None for i in range(len(self.problem.outputs))]
         return (of or self.problem).vjp(at, given, dtype=dtype)
 
@@ -88,10 +86,9 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
 
     def jittered(self) -> AbstractContextManager[object]:
         """Within it what is saved for a backward in double precision is a rounding away."""
-        owner = self.plain or self.problem
-        if not isinstance(owner, FrameworkProblem):
+        if self.steady:
             return nullcontext()
-        return owner.adapter.jittered(self.reach * self.precision.roundoff, int(self.rng.integers(2**31)))
+        return self.problem.adapter.jittered(self.reach * self.precision.roundoff, int(self.rng.integers(2**31)))
 
     def moved(self, array: Array, reach: float, rng: Any = None) -> Array:
         """Every element by up to `reach` roundings of its own size."""
@@ -185,7 +182,7 @@ def rms_size(array: Array) -> float:
 
 
 def compare_low(
-    problem: Problem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients, double: Gradients
+    problem: FrameworkProblem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients, double: Gradients
 ) -> tuple[GradComparison, ...]:
     """Each input against each output in a low precision.
 
@@ -363,7 +360,7 @@ def _comparison(case: LowCase, i: int, verdict: GradVerdict, why: str, **more: A
     )
 
 
-def reference_forward(problem: Problem, plan: CheckPlan, dtype: str) -> Property:
+def reference_forward(problem: FrameworkProblem, plan: CheckPlan, dtype: str) -> Property:
     """Whether a kernel's forward is its reference's, but for what rounding explains: the worst output."""
     name, precision, looks = "reference-forward", precision_of(dtype), []
     for k, slot in enumerate(problem.outputs):
@@ -391,7 +388,7 @@ def reference_forward(problem: Problem, plan: CheckPlan, dtype: str) -> Property
     return Property(name=name, verdict=verdict, detail=why, measured=found.error, bound=found.tolerance, dtype=dtype)
 
 
-def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[str, ...]:
+def wanted_precisions(problem: FrameworkProblem, dtypes: Sequence[str] | None) -> tuple[str, ...]:
     """The precisions to look at: those asked for, or those the inputs were given in."""
     if dtypes is None:
         named: Sequence[str] = [slot.dtype for slot in problem.inputs]
@@ -407,7 +404,7 @@ def wanted_precisions(problem: Problem, dtypes: Sequence[str] | None) -> tuple[s
 
 
 def compare_precision(
-    problem: Problem, plan: CheckPlan, dtype: str, pairs: Sequence[Pair]
+    problem: FrameworkProblem, plan: CheckPlan, dtype: str, pairs: Sequence[Pair]
 ) -> list[tuple[GradComparison, Array | None]]:
     """The comparisons of one precision, each with the cotangent it was made with."""
     given = plan.cotangents(problem, Purpose.LOW)
@@ -420,11 +417,12 @@ def compare_precision(
     found = []
     for low in compare_low(problem, dtype, rng=rng, cotangents=given, double=double):
         known = verified.get((low.input, low.output))
-        # Where the function is flat, the double run has said all that there is to say; what is next to nothing there, the
-        # cotangent says.
+        # Where the function is flat, here or nearby as well, the double run has said all that there is to say; what is next
+        # to nothing there, the cotangent says.
         size = float(np.max(np.abs(np.asarray(given[index[low.output]])), initial=0.0))
         nothing = low.verdict is not GradVerdict.FAIL or low.error <= min(_FLAT * eps_of(dtype), 0.1) * size
-        if known is None or (known.zero and nothing):
+        zero = low.verdict is GradVerdict.PASS and low.scale == 0 and not isinstance(problem, KernelProblem)
+        if known is None or zero or (known.zero and nothing):
             continue
         if not known.comparison.counts and low.verdict is not GradVerdict.FAIL:
             why = "there is no verified double gradient to compare with"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import or_
 from typing import Any
@@ -21,7 +21,6 @@ from karat.gradients.report import GradComparison, GradVerdict, Mode, Oracle, Pr
 from karat.gradients.roundoff import natural_sizes, power_of_two, scales_of
 from karat.gradients.slopes import Ladder, Line, Mask, Slopes, ladders, slopes_on_line, unresolved
 from karat.report.words import count
-from karat.tensors.block_array import settle
 
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
@@ -65,18 +64,18 @@ class ForwardBaseline:
         return "complex-step" if self.source is self.flat else "reference"
 
 
-def baseline(flat: FlatProblem, source: FlatProblem | None = None, *, delta: float | None = None) -> ForwardBaseline:
+def baseline(flat: FlatProblem, source: FlatProblem | None = None) -> ForwardBaseline:
     """The forward at the point, and how rough it is."""
     computes, source = flat.problem.computes, flat if source is None else source
     precision = computes if source is flat else "float64"
     base = source.base()
     rough = roundoff.noise(source, base, precision)
-    return ForwardBaseline(flat, source, base, rough, computes, precision, ladders(precision, delta))
+    return ForwardBaseline(flat, source, base, rough, computes, precision, ladders(precision))
 
 
 def slopes_along(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes]:
     """The slopes of all outputs along any direction of one input, by differences."""
-    return _slopes(at, lambda distance: at.source.moved(index, distance * direction))
+    return _slopes(at, partial(at.source.along, {index: direction}))
 
 
 def _slopes(at: ForwardBaseline, line: Line) -> list[Slopes]:
@@ -91,13 +90,13 @@ def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
     """
     scales = [scales_of(at.flat, n) for n in range(len(at.flat.point))]
     unit = min(float(np.median(one[one > 0])) for one in scales if np.any(one > 0))
-    return unit, _slopes(at, lambda distance: at.source.shifted(distance * unit))
+    return unit, _slopes(at, partial(at.source.along, dict.fromkeys(range(len(scales)), unit)))
 
 
 def probe_input(
     at: ForwardBaseline,
     index: int,
-    rng: np.random.Generator,
+    seed: int | tuple[int, ...],
     *,
     whole: bool = True,
     dense: int = PROBES,
@@ -109,26 +108,26 @@ def probe_input(
     """
     point = at.flat.point[index]
     scales = scales_of(at.flat, index) if held is None else np.where(held, 0.0, scales_of(at.flat, index))
-    drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng, whole=whole, dense=dense)]
-    settle(*drawn)
+    drawn = [scales * one for one in directions(at.flat.inputs[index], point, seed, whole=whole, dense=dense)]
     if not any(one.any() for one in drawn):
         return []
     first = slopes_along(at, index, drawn[0])
     exact = _complex_slopes(at, index, drawn[0])
     known = None if exact is None else slopes.confirmed_by(exact, first)
-    made = [Probe(drawn[0], first, at.oracle, sees_kinks=True)]
-    if exact is not None and known is not None:
-        kept = [slopes.merged(*each) for each in zip(exact, first, known, strict=True)]
-        made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
-    for one in drawn[1:]:
-        found = None if known is None else _complex_slopes(at, index, one)
+    movable, made = np.count_nonzero(scales), []
+    for n, one in enumerate(drawn):
+        dense = bool(np.count_nonzero(one) == movable)
+        found = exact if n == 0 else None if known is None else _complex_slopes(at, index, one)
         if found is None or known is None:
-            made.append(Probe(one, slopes_along(at, index, one), at.oracle, sees_kinks=True))
+            by_steps = slopes_along(at, index, one) if n else first
+            made.append(Probe(one, by_steps, at.oracle, sees_kinks=True, dense=dense))
+        elif n == 0:
+            kept = [slopes.merged(*each) for each in zip(found, first, known, strict=True)]
+            made.append(Probe(one, kept, at.exactly, sees_kinks=True, dense=dense))
         else:
             kept = [slopes.where_known(*each) for each in zip(found, known, strict=True)]
-            made.append(Probe(one, kept, at.exactly, sees_kinks=False))
-    movable = np.count_nonzero(scales)
-    return [replace(one, dense=np.count_nonzero(one.direction) == movable) for one in made]
+            made.append(Probe(one, kept, at.exactly, sees_kinks=False, dense=dense))
+    return made
 
 
 def _complex_slopes(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes] | None:
@@ -136,7 +135,7 @@ def _complex_slopes(at: ForwardBaseline, index: int, direction: Vector) -> list[
     found = slopes.complex_slopes(at.source, index, direction, at.base, at.precision)
     if found is None:
         return None
-    beside = at.source.nudged(roundoff.unit(at.precision), np.random.default_rng(index))
+    beside = at.source.nudged(roundoff.unit(at.precision), index)
     again = slopes.complex_slopes(beside, index, direction, at.base, at.precision, again=True)
     return slopes.with_roundoff(found, again)
 
@@ -156,7 +155,7 @@ def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
         doubt = np.maximum(doubt, np.where(known, one.error, 0.0))
     if sizes.max(initial=0.0) <= 2.0**12 * np.where(sizes > 0, sizes, np.inf).min(initial=np.inf):
         return np.ones_like(base)
-    common = float(np.median(sizes[sizes > 0]))
+    common = roundoff.typical_size(sizes)
     # An element whose slope is hardly known must not be made to count more than the others.
     scales = power_of_two(np.maximum(np.where(sizes > 0, sizes, common), 1e9 * doubt))
     clipped: Vector = np.clip(scales, 2.0**-960, 2.0**960)
@@ -229,8 +228,8 @@ def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = 
     for index, point in enumerate(at.flat.point):
         if index in plan.inputs and point.size:
             still = None if held is None else held[index]
-            rng = plan.draw(Purpose.DIRECTIONS, index)
-            found[index] = probe_input(at, index, rng, whole=plan.order == 1, dense=plan.probes, held=still)
+            seed = plan.stream(Purpose.DIRECTIONS, index)
+            found[index] = probe_input(at, index, seed, whole=plan.order == 1, dense=plan.probes, held=still)
     seen = Observations(at, plan, found, [], [])
     for k, base in enumerate(at.base):
         unknown = ~np.isfinite(base)
@@ -243,7 +242,6 @@ def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = 
             unknown |= unresolved(slopes, base, at.precision) & ~excused
         seen.masks.append(unknown | kink)
         seen.kinks.append(kink & ~unknown)
-        settle(seen.masks[-1], seen.kinks[-1])
     if any(one.any() for one in seen.kinks):
         return replace(seen, shift=slopes_of_common_shift(at))
     return seen

@@ -7,15 +7,16 @@ stepped through, as long as that is small.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from karat.findings import UsageError
-from karat.gradients.adapters.calls import BoundCall, Leaf, flatten, takes_positional_only, unflatten
+from karat.gradients.adapters import Adapter, adapter_named
+from karat.gradients.adapters.calls import BoundCall, Leaf, takes_positional_only
 from karat.gradients.adapters.framework_problem import FrameworkProblem
-from karat.gradients.problem import Array, Arrays, Gradients, Problem, Unsupported, error_line, shaped, size, vector
+from karat.gradients.problem import Array, Arrays, Gradients, Unsupported, error_line, shaped, size, vector
 from karat.gradients.roundoff import element_scales
 
 # ruff: noqa: ARG002 - a reference in numpy uses little of what it is asked
@@ -24,30 +25,24 @@ _MOST = 2**22  # numbers in a Jacobian
 _STEP = 2.0**-10
 
 
-def open_reference(problem: FrameworkProblem, reference: Callable[..., Any]) -> Problem:
+def open_reference(problem: FrameworkProblem, reference: Callable[..., Any]) -> FrameworkProblem:
     """The reference at the problem's point: as the framework's function if it is one, else as numpy's."""
-    call, adapter = problem.call, problem.adapter
-    bound = BoundCall(_by_order(reference, call), call.form, call.leaves, call.chosen, adapter, call.outputs)
-    made = FrameworkProblem(op=problem.op, call=bound, adapter=adapter)
-    made.inputs, made.outputs, made.point, made.device = problem.inputs, problem.outputs, problem.point, problem.device
-    refused = f"returns no gradient in {adapter.name}"
+    call, adapter, refused = problem.call, problem.adapter, "is not one of the framework"
     if adapter.name != "numpy":
         try:
-            with adapter.scope():
-                args, kwargs = bound.arguments(made.natives(made.point, None), "float64")
-                found = bound.results(bound.fn(*args, **kwargs))
-                if len(found) == len(problem.outputs):
-                    bound.outputs = tuple(range(len(found)))
-            outputs = made.forward(made.point)
-            gradients = made.vjp(made.point, [np.ones(one.shape) for one in outputs])
-            fits = [one.shape for one in outputs] == [slot.shape for slot in problem.outputs]
-            if fits and any(one is not None for one in gradients):
+            made = _opened(FrameworkProblem, problem, reference, call.leaves, adapter)
+            if any(one is not None for one in made.vjp(made.point, [np.ones(slot.shape) for slot in made.outputs])):
                 return made
+            refused = f"returns no gradient in {adapter.name}"
         except Exception as error:  # noqa: BLE001 - a function of numpy's refuses tensors in many ways
             refused = error_line(error)
-    own = NumpyReference(problem, reference)
+    # Tensors that are not differentiated are numpy arrays of their own dtype.
+    leaves = []
+    for leaf in call.leaves:
+        array, dtype = adapter.to_numpy(leaf.value), adapter.dtype_of(leaf.value)
+        leaves.append(Leaf(leaf.name, array.astype(dtype) if dtype.startswith(("int", "uint", "bool")) else array))
     try:
-        own.forward(own.point)
+        return _opened(NumpyReference, problem, reference, leaves, adapter_named("numpy"))
     except UsageError:
         raise
     except Exception as error:
@@ -56,7 +51,31 @@ def open_reference(problem: FrameworkProblem, reference: Callable[..., Any]) -> 
             f" the other {error_line(error)}",
             next_command="reference=f with f(*inputs) in float64, which returns what the function returns",
         ) from error
-    return own
+
+
+def _opened(
+    kind: type[FrameworkProblem],
+    problem: FrameworkProblem,
+    reference: Callable[..., Any],
+    leaves: Sequence[Leaf],
+    adapter: Adapter,
+) -> FrameworkProblem:
+    """The reference as a problem of that kind, if it returns there what the function returns, or what of it has a gradient."""
+    call = problem.call
+    bound = BoundCall(_by_order(reference, call), call.form, leaves, call.chosen, adapter, call.outputs)
+    made = kind(op=problem.op, call=bound, adapter=adapter)
+    made.inputs, made.outputs, made.point, made.device = problem.inputs, problem.outputs, problem.point, problem.device
+    with adapter.scope():
+        args, kwargs = bound.arguments(made.natives(made.point, None), "float64")
+        found = bound.results(bound.invoke(args, kwargs, "float64"))
+        if len(found) == len(problem.outputs):
+            bound.outputs = tuple(range(len(found)))
+        elif max(bound.outputs or (), default=-1) >= len(found):
+            raise _malformed(f"{len(problem.outputs)} outputs, found {len(found)}")
+        for one, slot in zip(bound.differentiable(found), problem.outputs, strict=True):
+            if adapter.shape_of(one) != slot.shape:
+                raise _malformed(f"shape {slot.shape} for {slot.name}, found {adapter.shape_of(one)}")
+    return made
 
 
 def _by_order(reference: Callable[..., Any], call: BoundCall) -> Callable[..., Any]:
@@ -66,36 +85,19 @@ def _by_order(reference: Callable[..., Any], call: BoundCall) -> Callable[..., A
     return reference
 
 
-class NumpyReference:
-    """A function of float64 arrays as a `Problem` in double precision; its gradients are slopes, stepped one by one."""
+class NumpyReference(FrameworkProblem):
+    """A function of float64 arrays as a problem in double precision; its gradients are slopes, stepped one by one."""
 
-    def __init__(self, problem: FrameworkProblem, reference: Callable[..., Any]) -> None:
-        self._problem, self._reference = problem, _by_order(reference, problem.call)
-        self.op, self.framework, self.device, self.computes = problem.op, "numpy", "cpu", "float64"
-        self.inputs, self.outputs, self.point = problem.inputs, problem.outputs, problem.point
-        self.forwards = self.backwards = 0
+    def __init__(self, *, op: str, call: BoundCall, adapter: Adapter) -> None:
+        super().__init__(op=op, call=call, adapter=adapter)
         self._jacobians: dict[bytes, list[Array]] = {}
-        # Tensors that are not differentiated are numpy arrays of their own dtype.
-        self._leaves: list[Array] = []
-        for leaf in problem.call.leaves:
-            array, dtype = problem.adapter.to_numpy(leaf.value), problem.adapter.dtype_of(leaf.value)
-            self._leaves.append(array.astype(dtype) if dtype.startswith(("int", "uint", "bool")) else array)
 
-    def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        """What the reference returns, without what has no gradient."""
-        self.forwards += 1
-        found = []
-        for one, slot in zip(self._run(at), self.outputs, strict=True):
-            if one.shape != slot.shape:
-                raise _malformed(f"shape {slot.shape} for {slot.name}, found {one.shape}")
-            found.append(one.astype(np.complex128 if slot.complex else np.float64))
-        return tuple(found)
+    @property
+    def computes(self) -> str:
+        return "float64"
 
-    def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
-        return tuple(self._run(at))
-
-    def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        raise Unsupported("a reference in numpy has no forward mode")
+    def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
+        return list(at)
 
     def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:
         key = b"".join(one.tobytes() for one in at)
@@ -115,7 +117,7 @@ class NumpyReference:
         if point.size * outputs > _MOST:
             raise Unsupported(
                 f"the Jacobian of a numpy reference of {point.size:,} elements by {outputs:,} is too large to step"
-                f" through; pass a {self._problem.framework} function as reference=, or smaller inputs"
+                f" through; pass a function of the framework as reference=, or smaller inputs"
             )
 
         def moved(step: Array) -> Array:
@@ -136,22 +138,6 @@ class NumpyReference:
             raise Unsupported("the reference in numpy is not smooth near the point")
         return found
 
-    def _run(self, at: Arrays) -> list[Array]:
-        call, leaves = self._problem.call, list(self._leaves)
-        for index, one in zip(call.chosen, at, strict=True):
-            leaves[index] = one
-        args, kwargs = (unflatten(one, leaves) for one in call.form)
-        found: list[Leaf] = []
-        numbers = np.ndarray | np.generic | float | int | complex
-        flatten(self._reference(*args, **kwargs), lambda one: isinstance(one, numbers), "", found)
-        arrays = [np.asarray(one.value) for one in found]
-        if len(arrays) == len(self.outputs):
-            return arrays
-        chosen = call.outputs or ()
-        if max(chosen, default=-1) >= len(arrays):
-            raise _malformed(f"{len(self.outputs)} outputs, found {len(arrays)}")
-        return [arrays[index] for index in chosen]
-
 
 def _malformed(what: str) -> UsageError:
     return UsageError(
@@ -160,21 +146,17 @@ def _malformed(what: str) -> UsageError:
     )
 
 
-class KernelProblem:
-    """A kernel and its reference as one `Problem`: in double precision the reference, in a lower one the kernel."""
+class KernelProblem(FrameworkProblem):
+    """A kernel and its reference in one: in double precision the reference, in a lower one the kernel."""
 
-    def __init__(self, kernel: FrameworkProblem, reference: Problem) -> None:
+    def __init__(self, kernel: FrameworkProblem, reference: FrameworkProblem) -> None:
+        super().__init__(op=kernel.op, call=kernel.call, adapter=kernel.adapter)
         self.kernel, self.reference = kernel, reference
-        self.op, self.framework, self.device, self.computes = kernel.op, kernel.framework, kernel.device, "float64"
-        self.inputs, self.outputs, self.point = kernel.inputs, kernel.outputs, kernel.point
+        self.inputs, self.outputs, self.point, self.device = kernel.inputs, kernel.outputs, kernel.point, kernel.device
 
     @property
-    def forwards(self) -> int:
-        return self.kernel.forwards
-
-    @property
-    def backwards(self) -> int:
-        return self.kernel.backwards
+    def computes(self) -> str:
+        return "float64"
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         return self.reference.forward(at) if dtype is None else self.kernel.forward(at, dtype=self._run_as(dtype))
@@ -183,12 +165,6 @@ class KernelProblem:
         if dtype is None:
             return self.reference.vjp(at, cotangents)
         return self.kernel.vjp(at, cotangents, dtype=self._run_as(dtype))
-
-    def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
-        return self.kernel.jvp(at, tangents, dtype=dtype)
-
-    def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
-        return self.reference.forward_complex(at)
 
     def _run_as(self, dtype: str) -> str | None:
         """As given, where that is what the kernel computes in anyway."""

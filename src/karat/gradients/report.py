@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from math import inf, isfinite
+from itertools import chain
+from math import inf
 from typing import Any, Literal
 
 import msgspec
 
+from karat.report.json import encode
 from karat.report.result import Result
+from karat.report.terminal import aligned, widths
+from karat.report.words import elide, few, printable
 
 __unittest = True  # unittest leaves these frames out of failures, and so does pytest for its classes
 
@@ -135,36 +140,31 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """One line for PASS; else what is wrong, where, a hint, how to see it again, and then the details."""
-        from karat.gradients.text import text
-
         return text(self)
 
     def details(self) -> str:
         """All of it, for PASS, too: every comparison, the laws, the controls, the cost."""
-        from karat.gradients.text import text
-
         return text(self, details=True)
 
     def to_json(self) -> bytes:
         """Schema karat.grad-report/1."""
         found = {
             "schema": SCHEMA,
-            **msgspec.structs.asdict(self),
+            **msgspec.to_builtins(self, enc_hook=_number),
             "seed": str(self.seed),
             "vacuous": self.vacuous,
             "smallest_error": self.smallest_error,
             "seconds": round(self.seconds, 6),
-            "comparisons": [{**msgspec.structs.asdict(one), "counts": one.counts} for one in self.comparisons],
         }
-        return msgspec.json.format(msgspec.json.encode(_plain(found)), indent=2) + b"\n"
+        for plain, one in zip(found["comparisons"], self.comparisons, strict=True):
+            plain["counts"] = one.counts
+        return encode(found, odd_numbers_as_text=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per input, output, dtype, mode and order."""
-        names = ("input", "output", "dtype", "mode", "order", "verdict", "oracle")
-        return [
-            {name: _plain(getattr(one, name)) for name in names} | {"error": one.error, "tolerance": one.tolerance}
-            for one in self.comparisons
-        ]
+        names = ("input", "output", "dtype", "mode", "order", "verdict", "oracle", "error", "tolerance")
+        rows = [msgspec.to_builtins(one, enc_hook=_number) for one in self.comparisons]
+        return [{name: row[name] for name in names} for row in rows]
 
     def headline(self) -> str:
         return f"{self.verdict.value} {self.op}: {self.reason}"
@@ -225,19 +225,176 @@ def gradient_name(one: GradComparison) -> str:
     return f"{one.input} → {one.output} in {one.dtype}{order}{mode}{at}"
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can say: NaN and infinities as text, complex numbers as two, lone surrogates escaped."""
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, complex):
-        return {"real": _plain(value.real), "imag": _plain(value.imag)}
-    if isinstance(value, float):
-        # numpy's own float64 is a float, too; JSON is to have plain ones.
-        return float(value) if isfinite(value) else str(float(value))
-    return value
+def _number(value: Any) -> Any:
+    """Complex numbers as two; numpy's own float64 as Python's."""
+    return {"real": value.real, "imag": value.imag} if isinstance(value, complex) else float(value)
+
+
+# As text, at most 100 columns wide. Names come from test files and frameworks, so nothing is printed that could move a cursor.
+
+WIDTH = 100
+_ROWS = 12
+_NAME = 30
+_GRAVITY = ("FAIL", "INCONCLUSIVE", "INACCURATE", "PASS")
+# `sees`: the smallest error of one gradient element that the check could have seen.
+_TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
+
+
+def text(report: GradReport, *, details: bool = False) -> str:
+    """One line for PASS, unless details are asked for; else what is wrong, where, and how to see it again, then the rest."""
+    verdict = report.verdict.value
+    alone = report.verdict is GradVerdict.PASS and not details
+    if report and (report.vacuous or not report.comparisons):
+        # `require` refuses it, so the first line must not read as if all were well.
+        verdict, alone = f"{verdict}, but no evidence", False
+    level = "" if report.level == "default" else f"level {report.level}"
+    where = ", ".join(word for word in (report.framework, report.device, level) if word)
+    headline = f"{verdict}  {shortened(report.op, 60)} ({where}): "
+    if alone:
+        return headline + printable(report.reason)
+    first, why = next(iter(report.diagnoses), None), printable(report.reason)
+    facts = _facts(first, "  ") if first else ()
+    if not report and not (first and first.replay):
+        from karat.gradients.session import replay_command
+
+        facts = (*facts, f"  replay    {replay_command(seed=report.seed)}")
+    if first and first.coordinate is not None and report.verdict is GradVerdict.FAIL:
+        why = f"{_gradient(first)} is wrong at {list(first.coordinate)}"
+    lines = chain(
+        _wrapped(headline + why, indent="    "),
+        facts,
+        _table(report.comparisons),
+        _laws(report.properties),
+        _controls(report.comparisons),
+    )
+    for one in report.diagnoses[1:]:
+        at = "" if one.coordinate is None else f" at {list(one.coordinate)}"
+        lines = chain(lines, ("", f"  {_gradient(one)}{at}"), _facts(one, "    "))
+    return "\n".join(line.rstrip() for line in chain(lines, _notes(report)))
+
+
+def _table(comparisons: Sequence[GradComparison]) -> Iterator[str]:
+    if not comparisons:
+        return
+    ranked = sorted(comparisons, key=lambda one: (_GRAVITY.index(one.verdict), not one.vacuous))
+    shown, rest = ranked[:_ROWS], []
+    for one in shown:
+        word = "no evidence" if one.vacuous and one.verdict.holds else one.verdict.value
+        mode = one.mode if one.order == 1 else f"{one.mode} {one.order}"
+        numbers = (number(one.error), number(one.tolerance), number(one.smallest_error))
+        rest.append((word, printable(one.dtype)[:15], mode, one.oracle, *numbers))
+    room = max(WIDTH - 2 - sum(widths([_TITLES, *rest])) - 2 * len(_TITLES), 15)
+    rows = [(_pair(one.input, one.output, room), *cells) for one, cells in zip(shown, rest, strict=True)]
+    head = ("input → output", *_TITLES)
+    columns = widths([head, *rows])
+    yield ""
+    yield f"  {aligned(head, columns, left=5)}"
+    for row, one in zip(rows, shown, strict=True):
+        yield f"  {aligned(row, columns, left=5)}"
+        for sentence in _remarks(one):
+            yield from _wrapped(printable(sentence), indent="      ", first="    - ")
+    if len(ranked) > len(shown):
+        yield f"  and {len(ranked) - _ROWS:,} more"
+
+
+def _remarks(one: GradComparison) -> Iterator[str]:
+    """What a row cannot say: the reason, and what weakens it."""
+    if one.at:
+        yield f"at {one.at}"
+    if one.reason and (one.verdict is not GradVerdict.PASS or one.vacuous or one.kinks):
+        yield one.reason
+    if one.strength == "weak":
+        yield "weak: compared only with the author's own gradients"
+    if one.unjudged and one.verdict.holds:
+        yield f"{one.not_judged}: no slope is known there"
+    if one.kinks and one.mode == "reverse":
+        yield f"kinks: {one.kinks:,}, with the gradient between the one-sided slopes"
+    if one.widened is not None:
+        yield f"the test asked for a relative tolerance of {number(one.widened)}"
+
+
+def _laws(properties: Sequence[Property]) -> Iterator[str]:
+    if not properties:
+        return
+    yield ""
+    yield f"  properties: {sum(one.verdict.holds for one in properties):,} of {len(properties):,} hold"
+    for one in sorted(properties, key=lambda one: _GRAVITY.index(one.verdict)):
+        # A law that holds and has something to tell is worth knowing, no more.
+        word = "info" if one.verdict is GradVerdict.PASS else one.verdict.value
+        measured = "" if one.measured is None else f"; measured {number(one.measured)}"
+        bound = "" if one.bound is None else f", at most {number(one.bound)} allowed"
+        if one.verdict is not GradVerdict.PASS or one.detail:
+            law = f"{word}  {shortened(one.name, 40)} ({printable(one.dtype)})"
+            yield from _wrapped(f"{law}: {printable(one.detail)}{measured}{bound}", indent="      ", first="    ")
+
+
+def _controls(comparisons: Sequence[GradComparison]) -> Iterator[str]:
+    """How the check did on gradients that were made wrong on purpose."""
+    # A gradient that is wrong by that very corruption is mended by it; of that there is nothing to tell.
+    tried = [
+        (one, name, seen)
+        for one in comparisons
+        for name, seen in one.controls.items()
+        if seen or one.verdict is not GradVerdict.FAIL
+    ]
+    missed = [f"{printable(name)} for {_pair(one.input, one.output)}" for one, name, seen in tried if not seen]
+    if tried:
+        names = ", ".join(dict.fromkeys(printable(name) for _, name, _ in tried))
+        yield ""
+        head = f"  controls: {len(tried) - len(missed):,} of {len(tried):,} corrupted gradients were noticed ({names})"
+        yield from _wrapped(f"{head}{f'; unnoticed: {few(missed, 4)}' if missed else ''}", indent="    ")
+
+
+def _gradient(one: Diagnosis) -> str:
+    return f"{_pair(one.input, one.output)} in {printable(one.dtype)}"
+
+
+def _facts(one: Diagnosis, indent: str) -> Iterator[str]:
+    """What a diagnosis says, in the order in which it is read."""
+    values = {
+        name: "" if at is None else f"{at:.9g}" for name, at in (("expected", one.expected), ("found", one.found))
+    }
+    for name, value in {**values, "hint": printable(one.hint)}.items():
+        if value:
+            yield from _wrapped(value, indent=f"{indent}{'':10}", first=f"{indent}{name:<10}")
+    if one.replay:  # never wrapped: it is to be pasted
+        yield f"{indent}{'replay':<10}{printable(one.replay)}"
+
+
+def _notes(report: GradReport) -> Iterator[str]:
+    names = [f"{shortened(one.name, _NAME)} ({printable(one.why)})" for one in report.excluded]
+    if names:
+        yield from _wrapped(f"  excluded: {few(names, 6, '; ')}", indent="    ")
+    for note in report.notes:
+        yield from _wrapped(f"  note: {printable(note)}", indent="    ")
+    yield ""
+    if report.level != "default":
+        yield from _wrapped(f"  level {report.level}: {'; '.join(map(printable, report.looked))}", indent="    ")
+    cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
+    # All of it is in the JSON; the seed is what replays.
+    made_from = f" from {shortened(report.identity, 60)}" if report.identity else ""
+    yield from _wrapped(f"  {cost}; seed {report.seed}{made_from}", indent="    ")
+
+
+def _pair(source: str, output: str, room: int = 2 * _NAME) -> str:
+    """`x → out`, each name with its share of the room."""
+    out = shortened(output, max((room - 3) // 2, room - 3 - len(printable(source))))
+    return f"{shortened(source, room - 3 - len(out))} → {out}"
+
+
+def _wrapped(line: str, *, indent: str, first: str = "") -> Iterable[str]:
+    return textwrap.wrap(
+        line, WIDTH, initial_indent=first, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False
+    ) or [first]
+
+
+def number(value: float) -> str:
+    """A number for a table: short, and never a long row of digits."""
+    if value == 0:
+        return "0"
+    return f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 else f"{value:.1e}"
+
+
+def shortened(name: str, room: int) -> str:
+    """A printable name with its middle left out where it is too long."""
+    return elide(printable(name), room)

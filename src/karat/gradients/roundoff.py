@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from math import sqrt
+from math import log2, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.problem import Array, FlatProblem, Vector, vector
-from karat.tensors.block_array import in_blocks, settle
-from karat.tensors.device_array import random_signs
+from karat.gradients.problem import Array, FlatProblem, Rows, Vector, vector
+from karat.tensors.device_array import drawn, in_blocks, random_signs
 from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ def places(mask: Array) -> Any:
 
 
 def norm(values: Vector) -> float:
-    """The Euclidean norm, without overflow."""
     # No dot product: its threads cost more than they save where many tests run at once.
     squared = float(np.square(values).sum())
     if _SAFE < squared < 1 / _SAFE:
@@ -74,7 +72,7 @@ def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0)
     `unrest` is the share of the gradient that a step of a few units in the last place moves; a large one buys no more
     than a small part of what still certifies.
     """
-    depth = 1.0 + np.log2(max(2, count))
+    depth = 1.0 + log2(max(2, count))
     share = 16 * depth * unit(precision) + 4 * min(unrest, cap(precision) / 1000)
     return float(DEVIATIONS * share * size)
 
@@ -99,7 +97,7 @@ def sample(values: Vector) -> Vector:
 
 def median(values: Vector) -> float:
     """The median of numbers that are not NaN; numpy's own takes its time with few."""
-    if values.size > 4 * _TELLING:
+    if values.size > _ENOUGH // 4:
         return float(np.median(values))
     ordered, half = np.sort(values), values.size // 2
     return float(ordered[half] if values.size % 2 else (ordered[half - 1] + ordered[half]) / 2)
@@ -108,9 +106,10 @@ def median(values: Vector) -> float:
 def typical_size(values: Vector) -> float:
     """The median size of the elements that are not zero; 1 if there are none."""
     for part in (sample(values), values):
-        sizes = np.abs(part[np.isfinite(part) & (part != 0)])
-        if sizes.size:
-            return median(sizes)
+        sizes = np.abs(part)
+        known = sizes[(sizes > 0) & (sizes < np.inf)]
+        if known.size:
+            return median(known)
     return 1.0
 
 
@@ -118,8 +117,9 @@ def natural_sizes(values: Vector) -> Vector:
     """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
     common = typical_size(values)
     sizes = np.abs(values)
-    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
-    return np.where(own, sizes, common / 4)
+    other = sizes < common * OTHER_SCALE
+    own = sizes >= common / 4
+    return np.where(own | (other & (sizes > 0)) if other.any() else own, sizes, common / 4)
 
 
 def element_scales(point: Vector) -> Vector:
@@ -135,7 +135,6 @@ def scales_of(flat: FlatProblem, index: int) -> Vector:
     """The scales of an input's elements, found once."""
     if index not in flat.scales:
         flat.scales[index] = element_scales(flat.point[index])
-        settle(flat.scales[index])
     return flat.scales[index]
 
 
@@ -144,10 +143,11 @@ def scales_of(flat: FlatProblem, index: int) -> Vector:
 # So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter.
 _STEPS = (2.0**-23, 2.0**-33)
 _ASIDE = 32  # so many steps beside the point: kinks like to be at the point itself
-_FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
+_FOURTH = np.array([1.0, -4.0, 6.0, -4.0, 1.0])
 _SPREAD = sqrt(70.0)  # their norm
 _ROOM = 4.0
 _CLEAR = 16.0
+_MANY = 2**16  # from so many elements on each run is dear
 _TELLING = 8  # so few elements may be smooth by chance
 
 
@@ -160,7 +160,8 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     below = np.inf if precision == "float64" else 2.0**24
     stairs = [_whole(below, at, end) & (way >= 1) for (_, way, end), at in zip(far, base, strict=True)]
     # A few out of very many, which cross zero, are worth no more runs.
-    unclear = any(np.count_nonzero(one > _CLEAR * at) > one.size / 4096 for one, at in zip(rough, places, strict=True))
+    few = [one.size / (16 if one.size > _MANY else 4096) for one in rough]
+    unclear = any(np.count_nonzero(one > _CLEAR * at) > n for one, at, n in zip(rough, places, few, strict=True))
     if unclear or any(np.any(one) for one in stairs):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
         for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
@@ -170,12 +171,10 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
             # Whole numbers that stay where they are: from afar stairs have a slope (floor at 1e8), and yet there is none.
             places[k] = np.where(stairs[k] & (way == 0), np.inf, places[k])
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
-    found = [
+    return [
         np.maximum(np.maximum(least, _ROOM * seen), grain(values)) + float(gap.max(initial=0.0, where=np.isfinite(gap)))
         for least, seen, gap, (_, _, values) in zip(places, rough, gaps, far, strict=True)
     ]
-    settle(*found)
-    return found
 
 
 def _whole(below: float, *values: Array) -> Any:
@@ -218,18 +217,19 @@ def grain(values: Vector, designed: float = 2.0**-8) -> Vector:
 
 def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector, Vector]]:
     """Per output, fourth differences along a short line, which smooth functions have none of; the way it went, and its end."""
-    rng = np.random.default_rng(4)
-    # Long mantissas: steps that fit a grid would hide that the function has one.
-    line = [rng.uniform(0.5, 1.0, one.size) * scales_of(source, n) for n, one in enumerate(source.point)]
-    settle(*line)
-    runs = [
-        source.forward([one + h * u for one, u in zip(source.point, line, strict=True)])
-        for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
-    ]
-    return [
-        (np.abs(sum(map(operator.mul, _FOURTH, values))) / _SPREAD, np.abs(values[-1] - values[0]), values[-1])
-        for values in zip(*runs, strict=True)
-    ]
+    line = [one * scales_of(source, n) for n, one in enumerate(drawn(_long_mantissas, 4, source.point))]
+    runs = source.along(dict(enumerate(line)), [step * (_ASIDE + k) for k in range(len(_FOURTH))])
+    return [(np.abs(_weighed(one)) / _SPREAD, np.abs(one[-1] - one[0]), one[-1]) for one in runs]
+
+
+def _long_mantissas(count: int, rng: np.random.Generator, _like: Any) -> Vector:
+    """Steps that fit a grid would hide that the function has one."""
+    return rng.uniform(0.5, 1.0, count)
+
+
+def _weighed(values: Rows) -> Vector:
+    found: Vector = _FOURTH @ values if isinstance(values, np.ndarray) else sum(map(operator.mul, _FOURTH, values))
+    return found
 
 
 def _is_straight(line: Sequence[tuple[Vector, Vector, Vector]], base: Sequence[Vector]) -> bool:
@@ -265,6 +265,8 @@ _TINY_STEP, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 _BENT = {SMALL: 0.5, LARGE: 2.0}
 # What is rounded jumps by no more than this, relatively; what jumps further does so by design.
 _QUANTUM = 2.0**-6
+# By how much of a change, at what part of an output's elements, steps disagree where inputs are then moved alone.
+_ODD = (0.01, 0.25)
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -284,12 +286,14 @@ def effective_precision(problem: FrameworkProblem) -> str:
     """The precision of a double-precision run, by karat's name for the real type."""
     if not problem.double:
         return _real(problem.lowest)
-    with problem.adapter.scope():
-        outputs = problem.run(problem.natives(problem.point, None), None)
-        named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
-        base = [problem.adapter.to_numpy(out) for out in outputs]
+    adapter, seen = problem.adapter, problem.looked
+    if not seen:
+        with adapter.scope():
+            outputs = problem.run(problem.natives(problem.point, None), None)
+            seen = [(adapter.dtype_of(out), adapter.to_numpy(out)) for out in outputs]
+    base, problem.looked = [one for _, one in seen], []
     problem.here.known = [vector(one) for one in base]
-    coarsest = max(named, key=coarseness, default="float64")
+    coarsest = max((_real(dtype) for dtype, _ in seen), key=coarseness, default="float64")
     if coarsest != "float64":
         return coarsest
     problem.here.line = _fourth_differences(problem.here, _STEPS[0])
@@ -301,6 +305,10 @@ def effective_precision(problem: FrameworkProblem) -> str:
         if any(all(map(_is_narrow, both)) for both in zip(tiny.ahead, small.ahead, strict=True)):
             return "float32"
         narrow = _rounded_away(base, tiny, small)
+        if not narrow and len(problem.point) > 1 and _rounded_away(base, tiny, small, *_ODD):
+            # An input that is not rounded may move the outputs beside one that is.
+            inputs = range(len(problem.point))
+            narrow = any(_rounded_away(base, _Step(problem, _TINY_STEP, i), _Step(problem, SMALL, i)) for i in inputs)
         if _mostly_differ(base, small) and not narrow:
             return "float64"
         # It rounds, perhaps more coarsely still; or hardly anything moved: that, or it is flat.
@@ -315,7 +323,7 @@ def effective_precision(problem: FrameworkProblem) -> str:
 class _Step:
     """The outputs a step ahead and a step back, and half of what differs: curvature is gone from that."""
 
-    def __init__(self, problem: FrameworkProblem, size: float) -> None:
+    def __init__(self, problem: FrameworkProblem, size: float, only: int | None = None) -> None:
         self.size = size
         rng = np.random.default_rng(5)
         steps = [
@@ -323,7 +331,7 @@ class _Step:
             for one in problem.point
         ]
         self.ahead, self.back = (
-            problem.forward([at + h * step for at, step in zip(problem.point, steps, strict=True)])
+            problem.forward([at + (h if only in {None, i} else 0.0) * steps[i] for i, at in enumerate(problem.point)])
             for h in (size, -size)
         )
         self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
@@ -344,7 +352,7 @@ def _is_narrow(output: Array) -> bool:
     return bool(np.mean((mantissas != np.rint(mantissas)) & ~_whole(2.0**23, parts)) > 0.5)
 
 
-def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
+def _rounded_away(outputs: list[Array], near: _Step, far: _Step, share: float = 0.25, part: float = 0.5) -> bool:
     for k, base in enumerate(outputs):
         seen, predicted = near.change[k], far.change[k] * (near.size / far.size)
         # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
@@ -354,9 +362,9 @@ def _rounded_away(outputs: list[Array], near: _Step, far: _Step) -> bool:
         telling &= ~(_whole(np.inf, base, far.ahead[k]) if (whole & (predicted > 0)).any() else whole)
         # What bends on the way predicts nothing; rounding to bfloat16 bends a little by itself.
         bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
-        off = (np.abs(seen - predicted) > 0.25 * predicted) & (seen < _QUANTUM * np.abs(base))
+        off = (np.abs(seen - predicted) > share * predicted) & (seen < _QUANTUM * np.abs(base))
         off = (off & (~bent | (seen == 0)))[telling]
-        if off.size and np.mean(off) > 0.5:
+        if off.size and np.mean(off) > part:
             return True
     return False
 

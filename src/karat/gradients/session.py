@@ -1,8 +1,7 @@
 """The test run around a check: which test runs, who listens to what checks find, and how to run a check again.
 
 Events are told after the fact, never before; `policy` listens, and this room does not know it. A replay draws the
-probes from the same seed. A focus leaves only one comparison to be made; a report made under a focus says so, and is
-no evidence for the rest.
+probes from the same seed.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote, unquote
 
 import msgspec
 
 from karat.findings import UsageError
-from karat.gradients.report import GradComparison, GradReport
+from karat.gradients.report import GradReport
 
 
 def running_test() -> str | None:
@@ -93,53 +91,26 @@ def notify(event: Event) -> None:
 
 
 SEED = "KARAT_GRAD_SEED"
-FOCUS = "KARAT_GRAD_FOCUS"
 SEED_OPTION = "--karat-grad-seed"
-FOCUS_OPTION = "--karat-grad-focus"
-_EXAMPLE = f"{SEED}=7 {FOCUS}=x:out:float64 pytest"
 # What a person may have typed on a command line, and must not be repeated in a report.
 _SECRET = re.compile(r"token|secret|passw|api.?key|credential|://[^/]*@", re.IGNORECASE)
-
-
-class Focus(msgspec.Struct, frozen=True, kw_only=True):
-    """The one comparison that a replay makes."""
-
-    input: str
-    output: str
-    dtype: str
-
-    def __str__(self) -> str:
-        """`x:out:float64`; a colon inside a name is written %3A."""
-        # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
-        return ":".join(quote(word, safe="+-.,_[]()<>") for word in (self.input, self.output, self.dtype))
-
-
-def parse_focus(word: str) -> Focus:
-    parts = word.split(":")
-    if len(parts) != 3 or not all(parts):
-        raise UsageError(f"{FOCUS}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE)
-    first, second, third = (unquote(part) for part in parts)
-    return Focus(input=first, output=second, dtype=third)
 
 
 def parse_seed(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 40):
         message = f"{SEED}: expected a seed, a whole number from a report, found {word!r}"
-        raise UsageError(message, next_command=_EXAMPLE)
+        raise UsageError(message, next_command=f"{SEED}=7 pytest")
     return int(word)
 
 
-def requested_replay() -> tuple[int | None, Focus | None]:
-    """The seed and the focus that the environment asks of every gradient check; None where not set or empty."""
-    seed, focus = os.environ.get(SEED), os.environ.get(FOCUS)
-    return parse_seed(seed) if seed else None, parse_focus(focus) if focus else None
+def requested_seed() -> int | None:
+    """The seed that the environment asks of every gradient check; None where not set or empty."""
+    seed = os.environ.get(SEED)
+    return parse_seed(seed) if seed else None
 
 
-def replay_command(*, seed: int, focus: Focus | GradComparison | None = None) -> str:
+def replay_command(*, seed: int) -> str:
     """One line for a shell that runs the check again with the same probes."""
-    aim = focus
-    if isinstance(focus, GradComparison):
-        aim = Focus(input=focus.input, output=focus.output, dtype=focus.dtype)
     running = running_test()
     if running is not None:
         path, mark, rest = running.partition("::")
@@ -147,11 +118,9 @@ def replay_command(*, seed: int, focus: Focus | GradComparison | None = None) ->
         here = Path.cwd()
         found = [folder / path for folder in (here, *here.parents) if (folder / path).exists()]
         node = os.path.relpath(found[0], here) if found else path
-        words = ["pytest", f"{node}{mark}{rest}", SEED_OPTION, str(seed)]
-        return shlex.join([*words, FOCUS_OPTION, str(aim)] if aim else words)
-    settings = [f"{SEED}={seed}", *([f"{FOCUS}={shlex.quote(str(aim))}"] if aim else [])]
+        return shlex.join(["pytest", f"{node}{mark}{rest}", SEED_OPTION, str(seed)])
     # How this process was started, without the interpreter's own path; `python` alone if at a prompt.
     shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), sys.orig_argv[1:]))
     if len(" ".join(shown)) > 2000 or shown == ["-c"]:
         shown = []
-    return " ".join([*settings, shlex.join(["python", *shown])])
+    return f"{SEED}={seed} {shlex.join(['python', *shown])}"

@@ -13,28 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import pairwise
+from functools import cache, reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from karat.gradients import roundoff
 from karat.gradients.draws import random_weights
-from karat.gradients.problem import FlatProblem, Vector
+from karat.gradients.problem import FlatProblem, Rows, Vector
 from karat.gradients.roundoff import element_scales, natural_sizes, sample
-from karat.tensors.block_array import in_blocks, settle
-from karat.tensors.device_array import LARGE
+from karat.tensors.device_array import LARGE, in_blocks
 
 Mask = NDArray[np.bool_]
-Line = Callable[[float], list[Vector]]  # the outputs at a distance along a direction
+Line = Callable[[Sequence[float]], Sequence[Rows]]  # per output, a row for each distance along a direction
 Ladder = tuple[float, ...]
 
 ATTEMPTS = 4  # how many points nearby are tried where the given one says too little
 _DEEP = (
     3  # from this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them
 )
-_CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
+# What the powers of the step in the errors divide by: those of central slopes and of the even part, and of one side.
+_BOTH, _ONE_SIDED = 2.0 ** np.array([(2, 1), (4, 3), (6, 5)])[:, :, None, None] - 1, (1.0, 3.0, 7.0)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
 _SLIGHT = 1e-3  # a relative change from step to step that means nothing
 _GOOD = 1e-9  # a relative error at which finer steps are not worth their forwards
@@ -56,12 +56,11 @@ class Slopes:
         return found
 
 
-def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
+@cache
+def ladders(precision: str) -> tuple[Ladder, ...]:
     """The steps to try, coarse ones first; in float32 they are larger, because its round-off is."""
     wide = precision in {"float64", "complex128"}
     tops = [2.0**-top for top in ((5, 12, 22, 32, 42) if wide else (1, 4, 8))]
-    if first is not None:
-        tops[0] = 2.0 ** round(np.log2(first))
     return tuple(tuple(top * 2.0**-level for level in range(3 if index == 1 else 4)) for index, top in enumerate(tops))
 
 
@@ -76,77 +75,86 @@ def slopes_on_line(
     for index, ladder in enumerate(steps):
         if index and not any(_wants_finer(one, at, deep=index >= _DEEP) for one, at in zip(best, base, strict=True)):
             break
-        right = zip(*[line(step) for step in ladder], strict=True)
-        left = zip(*[line(-step) for step in ladder], strict=True)
-        found = zip(right, left, base, noise, strict=True)
-        finer = [slopes_from_values(*values, ladder, unit=unit) for values in found]
+        distances = [*ladder, *(-step for step in ladder)]
+        # No name for what is zipped: it would hold the values for as long.
+        finer = [
+            slopes_from_values(*each, ladder, unit=unit) for each in zip(line(distances), base, noise, strict=True)
+        ]
         best = [sharper(*each) for each in zip(best, finer, strict=True)] if index else finer
     return best
 
 
-def slopes_from_values(
-    right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder, *, unit: float
-) -> Slopes:
-    """The slopes that values on both sides of a point say, for steps that halve."""
+def slopes_from_values(values: Rows, base: Vector, noise: Vector, ladder: Ladder, *, unit: float) -> Slopes:
+    """The slopes that values to the right, then to the left of a point say, for steps that halve."""
     typical: tuple[float, ...] | None = None
+    count, steps = len(ladder), np.array(ladder)[:, None]
 
     def slopes(base: Vector, noise: Vector, *sides: Vector) -> tuple[Vector, ...]:
         nonlocal typical
-        right, left = sides[: len(ladder)], sides[len(ladder) :]
-        central = [(r - le) / (2 * h) for r, le, h in zip(right, left, ladder, strict=True)]
-        even = [(r - base + (le - base)) / h for r, le, h in zip(right, left, ladder, strict=True)]
-        value, spread = extrapolated(central, _CENTRAL)
+        whole: Any = np.stack(sides) if sides else values
+        right, left = whole[:count], whole[count:]
+        away = whole - base
+        central, even = (right - left) / (2 * steps), (away[:count] + away[count:]) / steps
+        changes = central[1:] - central[:-1]
+        limits, doubts = extrapolated(np.stack([central, even]), _BOTH)
+        value, jump, spread, doubt = limits[0], limits[1], doubts[0], doubts[1]
         # The argument is rounded, too, somewhere inside: by a unit of its size, which the slope passes on.
-        passed_on = roundoff.ULPS * unit * np.where(np.isfinite(value), np.abs(value), 0.0)
-        floor = _AMPLIFIED * (noise + passed_on) / ladder[-1]
-        value, spread = _slow_limit(central, value, spread)
-        jump, doubt = extrapolated(even, _EVEN)
-        doubt = doubt + 4 * floor
-        kink = kinked(jump, doubt, value, even[0])
         size = np.abs(value)
-        typical = typical or (_pooled(spread), _pooled(floor), roundoff.typical_size(value), _pooled(spread / size))
+        floor = _AMPLIFIED / ladder[-1] * (noise + roundoff.ULPS * unit * np.where(size < np.inf, size, 0.0))
+        value, spread = _slow_limit(central, changes, value, spread)
+        size, rise, evens = np.abs(value), np.abs(jump), np.abs(even)
+        # One-sided slopes that differ by more than error and curvature explain, by the sizes of all.
+        kink = (rise > 10 * (doubt + 4 * floor)) & (rise > 1e-6 * (size + evens[0]))
+        typical = typical or (roundoff.typical_size(value), *_pooled(spread, floor, spread / size))
         # Elements of another scale disagree by another amount, of which only the share is typical.
-        other = (size > 0) & (size < typical[2] * roundoff.OTHER_SCALE)
-        pooled = np.where(other, np.minimum(typical[3] * size, typical[0]), typical[0])
-        error = 4 * spread + 4 * pooled + floor + np.where(kink, 0.0, np.abs(jump))
+        other = (size > 0) & (size < typical[0] * roundoff.OTHER_SCALE)
+        pooled = np.where(other, np.minimum(typical[3] * size, typical[1]), typical[1]) if other.any() else typical[1]
+        error = 4 * (spread + pooled) + floor + np.where(kink, 0.0, rise)
         # Values that move ever faster as the step shrinks: a pole is nearer than the steps are long.
-        late, early = np.abs(central[-1] - central[-2]), np.abs(central[-2] - central[-3])
-        diverges = late > early + 4 * floor + _SLIGHT * np.abs(value)
-        error = np.where(np.isfinite(error) & ~diverges, error, np.inf)
+        late = np.abs(changes)
+        diverges = late[-1] > late[-2] + 4 * floor + _SLIGHT * size
         # Where the even part grows as the step shrinks there is no slope on either side (√|x| at 0).
         # An element that is small by cancellation is as rough as its neighbours.
-        error[np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * (floor + typical[1])] = np.inf
+        grows = evens[-1] > 1.5 * evens[0] + 10 * (floor + typical[2])
+        error = np.where(np.isfinite(error) & ~(diverges | grows), error, np.inf)
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
-        found = _at_edges(found, right, left, base, ladder)
+        found = found if np.isfinite(whole).all() else _at_edges(found, right, left, base, ladder)
         return found.value, found.error, found.jump, found.floor
 
-    values = (base, noise, *right, *left)
+    if isinstance(values, np.ndarray):
+        return Slopes(*slopes(base, noise))
     if base.size > sample(base).size:
         # What is typical of all of them is found before any is judged.
-        slopes(*map(sample, values))
-    # Values are of no more use, and make room.
-    found = Slopes(*in_blocks(slopes, *values, into=values[2:]))
+        slopes(*map(sample, (base, noise, *values)))
+    found = Slopes(*in_blocks(slopes, base, noise, *values))
     return found if base.size < LARGE or found.kinked.any() else replace(found, jump=np.zeros_like(base))
 
 
-def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
-    """The limit of values at halved steps, whose errors have these powers; and how far the limits disagree."""
-    table = before = list(levels)
-    for power in powers[: len(levels) - 1]:
-        before, table = table, [fine + (fine - coarse) / (2.0**power - 1) for coarse, fine in pairwise(table)]
+def extrapolated(levels: Any, divisors: Any) -> tuple[Any, Any]:
+    """The limit of values at halved steps, whose errors have powers of the step; and how far the limits disagree.
+
+    Divisors are 2ᵖ - 1 for the powers. No weights of all levels at once: where the limit is 0, none is to be left.
+    """
+    table = before = levels
+    for divisor in divisors[: levels.shape[-2] - 1]:
+        fine = table[..., 1:, :]
+        before, table = table, fine + (fine - table[..., :-1, :]) / divisor
     # Before the last step there are two: one without the finest level, one without the coarsest.
-    return table[0], np.maximum(np.abs(table[0] - before[0]), np.abs(table[0] - before[1]))
+    gaps = np.abs(before - table)
+    return table[..., 0, :], np.maximum(gaps[..., 0, :], gaps[..., 1, :])
 
 
-def _slow_limit(levels: Sequence[Vector], value: Vector, spread: Vector) -> tuple[Vector, Vector]:
-    """The limit and its doubt; by Aitken where differences shrink by one ratio that no whole power has: x·√|x| at 0."""
-    if len(levels) < 4:
+def _slow_limit(levels: Any, changes: Any, value: Vector, spread: Vector) -> tuple[Vector, Vector]:
+    """The limit and its doubt; by Aitken where changes shrink by one ratio that no whole power has: x·√|x| at 0."""
+    if len(changes) < 3:
         return value, spread
-    first, second, third = (fine - coarse for coarse, fine in pairwise(levels[-4:]))
-    ratio, before = third / second, second / first
+    (last, previous), (third, second) = (levels[-1], levels[-2]), (changes[-1], changes[-2])
+    ratio, before = third / second, second / changes[-3]
     slow = (np.abs(ratio - before) <= 0.02 * ratio) & (ratio > 0.3) & (ratio < 0.95)
-    limit, earlier = levels[-1] + third * ratio / (1 - ratio), levels[-2] + second * before / (1 - before)
-    doubt = np.abs(limit - earlier) + 1e-3 * np.abs(limit - levels[-1])
+    if not slow.any():
+        return value, spread
+    limit, earlier = last + third * ratio / (1 - ratio), previous + second * before / (1 - before)
+    doubt = np.abs(limit - earlier) + 1e-3 * np.abs(limit - last)
     take = slow & (doubt < spread)
     # What is less than its doubt is 0, and of no scale of its own.
     limit = np.where(np.abs(limit) > doubt, limit, 0.0)
@@ -159,8 +167,9 @@ def sharper(old: Slopes, new: Slopes) -> Slopes:
     known = np.isfinite(old.error) & ~old.kinked
     apart = known & (new.error < old.error) & (gap > old.error + new.error)
     take = new.error < old.error
-    # What looks like a kink from afar may be one nearby: the finer look decides.
-    take |= old.kinked & (new.error < np.abs(old.jump) / 10)
+    # What looks like a kink from afar may be one nearby: the finer look decides, where it does not merely confirm it.
+    confirmed = new.kinked & (np.abs(new.jump - old.jump) <= old.error + new.error)
+    take |= old.kinked & ~confirmed & (new.error < np.abs(old.jump) / 10)
     return Slopes(
         np.where(take, new.value, old.value),
         # Two that contradict each other are both in doubt.
@@ -198,21 +207,21 @@ def _wants_finer(one: Slopes, base: Vector, *, deep: bool) -> bool:
     return bool(((~(one.error <= fine) | one.kinked) & np.isfinite(base)).any())
 
 
-def _pooled(spread: Vector) -> float:
+def _pooled(*spreads: Vector) -> list[float]:
     """What elements typically disagree by: one element may agree with itself by chance."""
-    known = sample(spread)
-    known = known[np.isfinite(known)]
-    return roundoff.median(known) if known.size >= 4 else 0.0
+    ordered = np.sort(np.stack([sample(one) for one in spreads]))  # what is not finite comes last
+    counts = np.count_nonzero(np.isfinite(ordered), axis=1).tolist()
+    pairs = zip(ordered, counts, strict=True)
+    return [float(one[(n - 1) // 2] + one[n // 2]) / 2 if n >= 4 else 0.0 for one, n in pairs]
 
 
-def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder) -> Slopes:
+def _at_edges(found: Slopes, right: Any, left: Any, base: Vector, ladder: Ladder) -> Slopes:
     """At the edge of a domain one side has to do."""
     has_right, has_left = (reduce(np.logical_and, map(np.isfinite, side)) for side in (right, left))
     edge = has_right != has_left
     if not edge.any():
         return found
-    rungs = zip(right, left, ladder, strict=True)
-    sided = [(np.where(has_right, r, le) - base) / np.where(has_right, h, -h) for r, le, h in rungs]
+    sided = (np.where(has_right, right, left) - base) / (np.where(has_right, 1.0, -1.0) * np.array(ladder)[:, None])
     value, spread = extrapolated(sided, _ONE_SIDED)
     floor = found.floor + _AMPLIFIED * roundoff.ULPS * 2.0**-53 * np.abs(value) / ladder[-1]
     error = np.where(np.isfinite(value), 4 * spread + 4 * floor, np.inf)
@@ -223,26 +232,14 @@ def _at_edges(found: Slopes, right: Sequence[Vector], left: Sequence[Vector], ba
     return Slopes(value, error, np.where(edge, 0.0, found.jump), found.floor)
 
 
-def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> Mask:
-    """Where the one-sided slopes differ by more than error and curvature explain."""
-    size = np.abs(jump)
-    found: Mask = (size > 10 * error) & (size > 1e-6 * (np.abs(slope) + np.abs(first)))
-    return found
-
-
-def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, float]:
-    """The least and the largest derivative that lies between the one-sided slopes."""
-    middle, half = cotangent * slope, np.abs(cotangent * jump) / 2
-    return float(np.sum(middle - half)), float(np.sum(middle + half))
-
-
 def kink_violation(direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str) -> str:
     """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
     used = cotangent != 0
     v = cotangent[used]
-    low, high = interval(v, slopes.value[used], slopes.jump[used])
+    middle, half = v * slopes.value[used], np.abs(v * slopes.jump[used]) / 2
+    low, high = float(np.sum(middle - half)), float(np.sum(middle + half))
     found = float(np.sum((gradient * direction)[direction != 0]))
-    size = max(roundoff.norm(v * slopes.value[used]), roundoff.norm(v * slopes.jump[used]))
+    size = max(roundoff.norm(middle), 2 * roundoff.norm(half))
     floor = roundoff.analytic_floor(precision, size, gradient.size)
     room = roundoff.combined(v * slopes.error[used]) + floor
     if low - room <= found <= high + room or not np.isfinite(room):
@@ -291,15 +288,13 @@ def complex_slopes(
     for one, at in zip(found, base, strict=True):
         if not np.iscomplexobj(one) or one.shape != at.shape:
             return None
-        real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
-        if not again and not (real | ~np.isfinite(at)).all():
+        if not again and not ((np.abs(one.real - at) <= 64 * unit * natural_sizes(at)) | ~np.isfinite(at)).all():
             return None
         value = one.imag / step
         # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
-        sizes = np.where(value == 0, 0.0, natural_sizes(value))
+        sizes = np.abs(value) if again else np.where(value == 0, 0.0, natural_sizes(value))
         floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / step
         error = np.where(np.isfinite(floor), roundoff.grain(one.imag, np.inf) / step if again else floor, np.inf)
-        settle(value)
         made.append(Slopes(value, error, np.zeros_like(value), floor))
     return made
 
@@ -321,8 +316,7 @@ def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> l
         typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), 1e-9)
         change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
         value, error = np.where(stays, one.value, 0.0), one.error + two.error + 8 * change
-        settle(value, error)
-        made.append(replace(one, value=value, error=error))
+        made.append(Slopes(value, error, one.jump, one.floor))
     return made
 
 
@@ -337,7 +331,6 @@ def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list
         # Those that contradict themselves, from step to step, are not of an analytic function.
         if not ((near & (one.error <= slight)) | ~known).all() or (known.size and not known.any()):
             return None
-        settle(known)
         found.append(known)
     return found
 
@@ -346,11 +339,10 @@ def merged(exact: Slopes, differences: Slopes, known: Mask) -> Slopes:
     """Complex steps where they were confirmed; elsewhere differences, which alone can see kinks."""
     sides = ((exact.value, differences.value), (exact.error, differences.error), (exact.floor, differences.floor))
     value, error, floor = (np.where(known, *each) for each in sides)
-    settle(value, error, floor)
     return Slopes(value, error, differences.jump, floor)
 
 
 def where_known(exact: Slopes, known: Mask) -> Slopes:
     """Complex steps where they were confirmed along another direction; elsewhere no slope is known."""
     unmoved = exact.value == 0
-    return replace(exact, error=np.where(known | unmoved, exact.error, np.inf))
+    return Slopes(exact.value, np.where(known | unmoved, exact.error, np.inf), exact.jump, exact.floor)

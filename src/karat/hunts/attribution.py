@@ -108,7 +108,6 @@ class Swaps:
         return f"{self.side(taken)}{f': {signature}' if signature else ''}"
 
     def sentences(self) -> tuple[str, ...]:
-        """What was tried, and what came of it."""
         said = []
         for taken in self._seen:
             numbers = self._numbers(taken)
@@ -177,7 +176,6 @@ class Swaps:
 
 
 def combined(one: Observed, other: Observed) -> Observed:
-    """What two lots of attempts at a point saw."""
     names = dict.fromkeys((*one.values, *other.values))
     return Observed(
         values={n: (*one.values.get(n, ()), *other.values.get(n, ())) for n in names},
@@ -323,7 +321,6 @@ def _fewest(swaps: Swaps, moved: tuple[str, ...]) -> frozenset[str]:
 
 
 def _enumerate(names: Sequence[str]) -> str:
-    """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

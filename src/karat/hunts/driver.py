@@ -10,31 +10,41 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from math import inf
 
+import msgspec
 from msgspec import structs
 
 from karat.changepoints.series import Outcome
 from karat.engines.job import Engine
 from karat.findings import KaratError
 from karat.hunts.attribution import Judge, Measure, attribute, confirm
-from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import SEARCH, ChangeRow, StageRow
+from karat.hunts.journal import Journal
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
-from karat.hunts.model import Ask, Decision, HuntReport, Metric, Observed, Point, Span, Window
+from karat.hunts.model import (
+    SEARCH,
+    Ask,
+    ChangeRow,
+    Decision,
+    HuntReport,
+    Metric,
+    Observed,
+    Point,
+    Span,
+    StageRow,
+    Window,
+)
 from karat.hunts.probe.outcomes import search_metrics
-from karat.hunts.report.assemble import build_report
-from karat.hunts.report.findings import NOT_REPRODUCED
-from karat.hunts.report.live import Listener
+from karat.hunts.report.assemble import NOT_REPRODUCED, build_report, shown_in
 from karat.hunts.report.sentences import change_text, moved_text
+from karat.hunts.report.terminal import Listener
 from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.requests import most_runs, spare_requests
 from karat.hunts.search.strategies import open_strategy
-from karat.hunts.settings import HuntSettings, Stage
-from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
+from karat.hunts.settings import HuntSettings, Stage, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
 from karat.system.secrets import scrub, secrets_in
@@ -103,14 +113,12 @@ class Driver:
             return
         if (stage := self._open(row, depth)) is None:
             return
-        try:
+        with closing(stage.timeline):
             decision = self._search(stage, row.levels)
             for site in sites(decision.spans):
                 # What else is in the window is looked into from where it was first seen.
                 if not wanted or shown_in([decision.spans[n] for n in site.numbers], wanted):
                     self._look_into(stage, decision, site)
-        finally:
-            stage.timeline.close()
         notes = notes_on(stage.timeline, stage.points, self._hunt.settings.skip if depth == 0 else ())
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
@@ -141,7 +149,6 @@ class Driver:
             missing=[index for index, point in enumerate(points) if point.missing],
             names=[point.id for point in points],
             levels=levels or None,
-            thrifty=settings.thrifty,
             weights=[point.weight for point in points],
         )
         indices = {point.id: index for index, point in enumerate(points)}
@@ -158,7 +165,7 @@ class Driver:
             own = [span for span in decision.spans if not any(span.good < at <= span.bad for at in breaks)]
             decision = structs.replace(decision, spans=tuple(own))
             self._journal.save_decision(stage.key, decision)
-            self._listener.decided(stage.key, decision)
+            self._listener.decided(decision)
             # Each change the moment it is sure, whatever else is still open.
             now = {change_text(span, points): moved_text(span) for span in decision.spans if span.sure}
             for text in sorted(told ^ now.keys()):
@@ -245,16 +252,15 @@ class Driver:
             if more := len(now.keys() - {point.id for point in begun}):
                 said = f"{more:,} points are new since this hunt began and are left out"
                 self._listener.said(f"{said} (karat hunt run --fresh includes them)")
-        for finding in timeline.findings:
-            self._listener.said(finding.message)
+        for note in timeline.notes:
+            self._listener.said(note)
         self._announce(row, points)
         return OpenStage(key=row.key, depth=depth, title=row.title, timeline=timeline, points=points, window=row.window)
 
     def _announce(self, row: StageRow, points: Sequence[Point]) -> None:
         """A listener that comes late hears what the journal has of a stage."""
-        self._listener.opened(row.key, row.title, points)
-        for known in self._journal.attempts(row.key):
-            self._listener.known(known.attempt)
+        runs = sum(not attempt.shared_with for attempt in self._journal.attempts(row.key))
+        self._listener.opened(row.key, row.title, points, runs)
 
     def _config(self, depth: int) -> Stage:
         """What stands in `stages`; below the last, merges are followed on the same timeline."""
@@ -292,7 +298,6 @@ class Driver:
         return since or old, towards or new
 
     def _zoom(self, row: StageRow, decision: Decision, depth: int) -> None:
-        """The finer stages, one per place of change."""
         points, found = self._journal.points(row.key), self._journal.changes(row.key)
         for site in sites(decision.spans):
             whose = found.get(site.numbers[0], ChangeRow())
@@ -316,17 +321,47 @@ class Driver:
             unseen = [n for n in site.numbers if not known[n].confirmed and not shown_in(seen, [decision.spans[n]])]
             if not unseen or finer is None or finer.state != "done" or (stage := self._open(row, depth)) is None:
                 continue
-            try:
+            with closing(stage.timeline):
                 blame = Blame(self._hunt, self._measurer, stage, site)
                 for number in unseen:
                     self._journal.save_change(row.key, number, blame.confirmed(known[number], decision.spans[number]))
-            finally:
-                stage.timeline.close()
 
     def _identity(self, stage: str, point: Point) -> Mapping[str, str]:
         """What was really under test at a point, the last time it was."""
-        rows = reversed(self._journal.attempts(stage, point.id))
-        return next((row.attempt.identity for row in rows if row.attempt.identity), {})
+        tried = reversed(self._journal.attempts(stage, point.id))
+        return next((one.identity for one in tried if one.identity), {})
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where something changed; changes of several metrics between the same two points are looked into once."""
+
+    good: int
+    bad: int
+    numbers: tuple[int, ...]  # Of its changes, in the order of the stage's spans.
+
+
+def sites(spans: Sequence[Span]) -> tuple[Site, ...]:
+    """Places of change, oldest first.
+
+    Those that overlap stay apart: a level that changed across a range of crashes, and the two ends of that range, have
+    other neighbours each, and with them other culprits.
+    """
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for number, span in enumerate(spans):
+        pairs.setdefault((span.good, span.bad), []).append(number)
+    return tuple(Site(good=g, bad=b, numbers=tuple(ns)) for (g, b), ns in sorted(pairs.items()))
+
+
+def child_key(parent: str, number: int, depth: int) -> str:
+    """`0.2/1`: change 2 of stage 0, looked into at stage 1."""
+    return f"{parent}.{number}/{depth}"
+
+
+def levels_of(spans: Sequence[Span], site: Site) -> dict[str, tuple[float, float]]:
+    """Metric → its levels before and after, as a coarser stage saw them."""
+    # The first of a metric counts.
+    here = [spans[number] for number in reversed(site.numbers)]
+    return {one.metric: (one.before, one.after) for one in here if one.before is not None and one.after is not None}
 
 
 class Blame:
@@ -338,7 +373,6 @@ class Blame:
         self._name = site.numbers[0]
 
     def swapped(self, found: ChangeRow, span: Span) -> ChangeRow:
-        """Which part made it, where parts can be swapped."""
         if found.swapped or not self._hunt.settings.search.attribution:
             return found
         timeline = self._stage.timeline

@@ -9,33 +9,41 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import msgspec
+from msgspec import structs
 
 from karat.changepoints.series import Outcome
 from karat.engines.job import open_engine
 from karat.findings import UsageError
 from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
-from karat.hunts.journal import records
-from karat.hunts.journal.database import is_empty, show_command
-from karat.hunts.journal.journal import Journal, archive, discard
-from karat.hunts.model import Attempt, HuntReport, Point
+from karat.hunts.journal import Journal, archive, discard, is_empty, show_command
+from karat.hunts.model import Attempt, HuntReport, HuntRow, Point
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.probe.outcomes import read_attempt, search_metrics
 from karat.hunts.report.assemble import build_report, engine_used
-from karat.hunts.report.live import Listener, listener_for
 from karat.hunts.report.reproduce import reproduce_script
 from karat.hunts.report.sentences import duration, listed
-from karat.hunts.report.terminal import find_point
+from karat.hunts.report.terminal import Listener, find_point, listener_for
 from karat.hunts.search.inference import judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import open_strategy
-from karat.hunts.settings import HuntSettings, parse_duration, parse_size, split_command
-from karat.hunts.stages import stages
+from karat.hunts.settings import (
+    HuntSettings,
+    changed_settings,
+    environment_values,
+    parse_duration,
+    redact,
+    settings_json,
+    split_command,
+    stages,
+    without_assignments,
+)
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
 from karat.system.command import Command
@@ -61,16 +69,15 @@ def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool =
     return Journal.create(path, hunt_row(file, settings, workspace_of(file, settings)))
 
 
-def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> records.HuntRow:
-    return records.HuntRow(
+def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
+    return HuntRow(
         name=hunt_name(file, settings),
         file=str(file.absolute()),
         root=str(place.root),
         hunt=place.hunt,
-        settings=records.settings_json(settings),
-        command=tuple(map(records.without_assignments, split_command(settings.probe.command))),
+        settings=settings_json(settings),
+        command=tuple(map(without_assignments, split_command(settings.probe.command))),
         metrics=search_metrics(settings),
-        units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
     )
 
 
@@ -100,9 +107,9 @@ def resume_hunt(
         facts = journal.facts()
         file, plain, before = settings_of(journal)
         together = overrides.over(before)
-        settings = records.settings_json(apply_overrides(plain, together))
+        settings = settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
-        if changed := records.changed_settings(facts["settings"], settings):
+        if changed := changed_settings(facts["settings"], settings):
             said = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
             following = Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh")
             raise UsageError(f"{said}: what was measured before and after would not compare", next_command=following)
@@ -122,23 +129,11 @@ def hunt_into(
     # For a resume.
     journal.set_fact("overrides", msgspec.json.encode(overrides).decode())
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
-    listener = Listener() if progress is None else listener_for(progress, os.environ, settings)
-    wanted = settings.engine
+    units = {metric.name: metric.unit for metric in settings.probe.metrics}
+    listener = Listener() if progress is None else listener_for(progress, os.environ, units, journal)
     try:
         ignore_in_git(place)
-        engine = open_engine(
-            wanted.kind,
-            slots=wanted.slots,
-            work=place.work,
-            cores=wanted.cores,
-            gpus=wanted.gpus,
-            address=wanted.address,
-            retries=wanted.retries,
-            memory=parse_size(wanted.memory),
-            custom=wanted.resources,
-            options=wanted.options,
-            notice=listener.said,
-        )
+        engine = open_engine(settings.engine, place.work, listener.said)
         try:
             return run_hunt(settings, place, engine, journal, listener)
         finally:
@@ -177,8 +172,7 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     """What a hunt would do: its points, the first runs, the cost of a sweep."""
     wanted = stages(settings)
-    timeline = open_timeline(settings, wanted[0], None, place)
-    try:
+    with closing(open_timeline(settings, wanted[0], None, place)) as timeline:
         points = mark_skipped(timeline.points, settings.skip)
         missing = [index for index, point in enumerate(points) if point.missing]
         strategy = open_strategy(
@@ -187,20 +181,15 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
             search_metrics(settings),
             missing=missing,
             names=[point.id for point in points],
-            thrifty=settings.search.thrifty,
             weights=[point.weight for point in points],
         )
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
-        environment, steps = records.environment_values(settings), []
+        environment, steps = environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(
-                shlex.join(records.redact(word, environment) for word in command.argv) for command in job.commands
-            )
+            lines = tuple(shlex.join(redact(word, environment) for word in command.argv) for command in job.commands)
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = tuple(notes_on(timeline, points, settings.skip))
-    finally:
-        timeline.close()
     probe = settings.probe
     return HuntPlan(
         stages=tuple(stage.text for stage in wanted),
@@ -273,27 +262,23 @@ def try_point(
     file, plain, overrides = settings_of(journal)
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
     wanted = [point] if against is None else [_other(journal, key, point, against), point]
-    row, known, own = journal.stage(key), stages(settings), settings.engine
-    memory, attempts = parse_size(own.memory), list[Attempt]()
+    row, known, attempts = journal.stage(key), stages(settings), list[Attempt]()
     ignore_in_git(place)
     # In a work area of its own: the hunt may be running.
-    engine = open_engine("local", slots=1, work=place.work / "try", cores=own.cores, gpus=own.gpus, memory=memory)
-    try:
-        config = known[min(key.count("/"), len(known) - 1)]
-        timeline = open_timeline(settings, config, row.window if row else None, place)
-        try:
-            for number in range(1, (times or (AGAIN if against else 1)) + 1):
-                for one in wanted:
-                    engine.submit(job_for(timeline, one, settings, key=f"try-{number}-{one.id}", place=place))
-                    (result,) = engine.wait()
-                    attempt = read_attempt(result, settings, stage=key, point=one, number=number, place=place)
-                    attempts.append(attempt)
-                    shown = [ran for ran in result.ran if ran.role == "measure" or (ran.exit_code and not ran.skipped)]
-                    said(one, attempt, b"".join(r.output for r in shown).decode("utf-8", "backslashreplace"))
-        finally:
-            timeline.close()
-    finally:
-        engine.close()
+    own = structs.replace(settings.engine, kind="local", slots=1)
+    config = known[min(key.count("/"), len(known) - 1)]
+    with (
+        closing(open_engine(own, place.work / "try")) as engine,
+        closing(open_timeline(settings, config, row.window if row else None, place)) as timeline,
+    ):
+        for number in range(1, (times or (AGAIN if against else 1)) + 1):
+            for one in wanted:
+                engine.submit(job_for(timeline, one, settings, key=f"try-{number}-{one.id}", place=place))
+                (result,) = engine.wait()
+                attempt = read_attempt(result, settings, stage=key, point=one, number=number, place=place)
+                attempts.append(attempt)
+                shown = [ran for ran in result.ran if ran.role == "measure" or (ran.exit_code and not ran.skipped)]
+                said(one, attempt, b"".join(r.output for r in shown).decode("utf-8", "backslashreplace"))
     verdicts = {}
     for metric in search_metrics(settings) if against is not None else ():
         old, new = (observed_in(tried for tried in attempts if tried.point == one.id) for one in wanted)
@@ -314,10 +299,9 @@ def _other(journal: Journal, stage: str, point: Point, name: str) -> Point:
 
 
 def script_of(journal: Journal, name: str, stage: str | None) -> str:
-    """A script that runs the point without karat."""
     key, point = find_point(journal, name, stage)
     settings, row = settings_of(journal)[1], journal.stage(key)
-    tried = [one.attempt for one in journal.attempts(key, point.id)]
+    tried = journal.attempts(key, point.id)
     identity = next((one.identity for one in reversed(tried) if one.identity), {})
     kind = "split" if settings.split is not None else row.timeline if row else ""
     script = reproduce_script(settings, kind, point, identity, engine=engine_used(journal, key, tried))

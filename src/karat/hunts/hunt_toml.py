@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +21,9 @@ import msgspec
 from msgspec import structs
 
 from karat.config import in_our_words
+from karat.engines.job import parse_size
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.hunts.journal.database import no_journal
+from karat.hunts.journal import no_journal
 from karat.hunts.probe.metrics import check_metrics
 from karat.hunts.settings import (
     EDIT,
@@ -32,10 +32,9 @@ from karat.hunts.settings import (
     check_repositories,
     mistake,
     parse_duration,
-    parse_size,
     split_command,
+    stages,
 )
-from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
 from karat.system.command import Command
 from karat.system.foreign import toml
@@ -45,10 +44,8 @@ from karat.system.hashes import sha256_hex
 NAME = "hunt.toml"
 SUFFIX = ".hunt"
 PRESETS = ("git", "jax-nightly", "pypi")
-T = TypeVar("T")
 _S = TypeVar("_S", bound=msgspec.Struct)
 _WORK = Path(".karat") / "hunt"
-_MOST = 10_000
 _ORDER = ("containers", "checkouts", "commits")
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -69,7 +66,6 @@ def read(path: Path) -> HuntSettings:
 
 
 def parse(text: str, path: Path) -> HuntSettings:
-    """The settings in a text; `path` is where it came from, for messages."""
     try:
         raw = toml.loads(text)
     except ValueError as error:
@@ -137,13 +133,8 @@ def _moment(value: Any, key: str) -> Any:
 def validate(settings: HuntSettings) -> None:
     """Raise for the first thing that does not fit, beyond the type of each key; the message begins with the key."""
     probe = settings.probe
-    for key in ("command", "setup", "identify"):
-        _understand(f"probe.{key}", split_command, getattr(probe, key))
+    _check_values(settings)
     _expect(bool(split_command(probe.command)), "probe.command: expected a command, found no words")
-    _understand("probe.timeout", parse_duration, probe.timeout)
-    _expect(parse_duration(probe.timeout) > 0, "probe.timeout must be greater than 0")
-    _check_range("probe.repeats", probe.repeats, 1)
-    _check_range("probe.warmups", probe.warmups)
     if 0 in probe.skip_exit_codes:
         said = "expected exit codes that mean `cannot be tested`, found 0, which is success"
         raise mistake(f"probe.skip_exit_codes: {said}")
@@ -158,67 +149,56 @@ def validate(settings: HuntSettings) -> None:
     _check_tables(settings, {stage.timeline for stage in found})
     check_repositories(settings.repositories)
     known = [each.name for each in settings.repositories]
-    for table, checkouts in (("checkouts", settings.checkouts), ("commits", settings.commits)):
-        if checkouts is None:
-            continue
-        _understand(f"{table}.build", split_command, checkouts.build)
-        _understand(f"{table}.build_timeout", parse_duration, checkouts.build_timeout)
-        _understand(f"{table}.margin", parse_duration, checkouts.margin)
-        _check_range(f"{table}.rebuild", checkouts.rebuild, 1)
-        for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
-            for name in revisions:
-                said = f"no repository is called {name!r}{suggest(name, known)} (known: {', '.join(known)})"
-                _expect(name in known, f"{table}.{key}: {said}")
+    for key in ("checkouts.good", "checkouts.bad", "commits.good", "commits.bad"):
+        for name in _value(settings, key) or ():
+            said = f"no repository is called {name!r}{suggest(name, known)} (known: {', '.join(known)})"
+            _expect(name in known, f"{key}: {said}")
     _check_first(settings, found[0].timeline)
-    _check_numbers(settings)
     for text in settings.skip:
         old, dots, new = text.partition("..")
         good = bool(text.strip()) and (not dots or (bool(old.strip()) and bool(new.strip())))
         _expect(good, f"skip: expected a point or a range OLD..NEW, found {text!r}")
 
 
-def _check_numbers(settings: HuntSettings) -> None:
-    """What options can change, too: [search] and [engine]."""
+_POSITIVE = ("probe.timeout", "containers.step", "checkouts.step", "commits.step")
+_READERS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("probe.command", "probe.setup", "probe.identify"), split_command),
+    **dict.fromkeys(("checkouts.build", "commits.build"), split_command),
+    **dict.fromkeys(
+        (*_POSITIVE, "checkouts.build_timeout", "commits.build_timeout", "search.max_time"), parse_duration
+    ),
+    **dict.fromkeys(("containers.cache", "engine.memory"), parse_size),
+}
+"""Texts that something is read from."""
+
+
+def _value(settings: HuntSettings, key: str) -> Any:
+    """What stands at `probe.timeout`; None where there is no such table."""
+    table, _, name = key.partition(".")
+    return getattr(getattr(settings, table), name, None)
+
+
+def _check_values(settings: HuntSettings) -> None:
+    """Each key by itself, and what options can change, too: [search] and [engine]."""
+    try:
+        msgspec.convert(msgspec.to_builtins(settings), HuntSettings)
+    except msgspec.ValidationError as error:
+        raise mistake(in_our_words(str(error), HuntSettings)) from error
+    for key, reader in _READERS.items():
+        try:
+            found = None if (value := _value(settings, key)) is None else reader(value)
+        except UsageError as error:
+            raise mistake(f"{key}: {error}") from error
+        _expect(found != 0 or key not in _POSITIVE, f"{key} must be greater than 0")
     search = settings.search
-    _expect(0.5 < search.confidence < 1, f"search.confidence must be above 0.5 and below 1, found {search.confidence}")
-    _expect(0 <= search.smallest < 1, f"search.smallest must be at least 0 and below 1, found {search.smallest}")
-    _expect(
-        0 < search.min_dip_sure <= 1, f"search.min_dip_sure must be above 0 and at most 1, found {search.min_dip_sure}"
-    )
     _expect(not (search.grid and search.min_dip), "search: expected grid or min_dip, found both")
-    least_of = {"grid": 0, "min_dip": 0, "max_runs": 0, "confirmations": 0, "runs_per_point": 1}
-    for key, least in least_of.items():
-        value = getattr(search, key)
-        _expect(value >= least, f"search.{key} must be at least {least}, found {value}")
-    _understand("search.max_time", parse_duration, search.max_time)
-    for key, price in (("search.max_cost", search.max_cost), *structs.asdict(settings.cost).items()):
-        _expect(
-            0 <= price < inf, f"{key if '.' in key else f'cost.{key}'} must be at least 0 and finite, found {price}"
-        )
     priced = not search.max_cost or any(structs.astuple(settings.cost))
     _expect(priced, "search.max_cost: expected prices in [cost] (run, build, pull, gpu_second), found none")
-    engine = settings.engine
-    for key in ("slots", "cores", "gpus", "retries"):
-        _check_range(f"engine.{key}", getattr(engine, key))
-    for name, number in engine.resources.items():
-        _check_range(f"engine.resources.{name}", number)
-    _understand("engine.memory", parse_size, engine.memory)
 
 
 def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
     if not condition:
         raise mistake(message)
-
-
-def _check_range(key: str, number: float, least: int = 0) -> None:
-    _expect(least <= number <= _MOST, f"{key} must be at least {least} and at most {_MOST:,}, found {number}")
-
-
-def _understand(key: str, reader: Callable[[T], object], value: T) -> None:
-    try:
-        reader(value)
-    except UsageError as error:
-        raise mistake(f"{key}: {error}") from error
 
 
 def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
@@ -230,20 +210,13 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
         _expect(bool(settings.repositories), f"stages names {name}: expected [[repositories]], found none")
     if settings.packages is not None and not _PROJECT.fullmatch(name := settings.packages.name):
         raise mistake(f"packages.name: expected the name of a project, found {name!r}; extras belong in requires")
-    if settings.values is not None:
-        both = (bool(settings.values.list), bool(settings.values.file))
-        if sum(both) != 1:
-            raise mistake(f"values: expected either list or file to be set, found {'both' if all(both) else 'neither'}")
+    _expect(settings.values is None or bool(settings.values.list), "values.list: expected texts, found none")
     for name in _ORDER:
         if (table := getattr(settings, name)) is None:
             continue
-        _understand(f"{name}.step", parse_duration, table.step)
-        _expect(parse_duration(table.step) > 0, f"{name}.step must be greater than 0")
         if table.start is not None and table.end is not None and table.start > table.end:
             raise mistake(f"{name}: expected start up to end, found {table.start} and {table.end}")
     if settings.containers is not None:
-        _check_range("containers.ahead", settings.containers.ahead)
-        _understand("containers.cache", parse_size, settings.containers.cache)
         image = settings.containers.image
         _expect("{date" in image, f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {image!r}")
 
@@ -320,7 +293,7 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         words = words[number:]
     changed = structs.replace(settings, search=search, engine=engine, probe=probe, stages=words)
     try:
-        _check_numbers(changed)
+        _check_values(changed)
         for key in ("max_runs", "max_time", "max_cost"):
             # Whoever has nothing left means nothing, and not no limit.
             value = parse_duration(wanted[key]) if key == "max_time" and wanted[key] is not None else wanted[key]
@@ -399,7 +372,6 @@ def preset_text(name: str, folder: Path) -> str:
 
 
 def preset_scripts(name: str) -> dict[str, str]:
-    """The scripts that a preset runs: file → text."""
     folder = resources.files("karat").joinpath("hunts", "presets", name)
     files = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
     return {file.name: file.read_text(encoding="utf-8") for file in files}

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from karat.changepoints.series import Analysis, Better, Outcome
+from karat.changepoints.series import Better, Outcome
+from karat.engines.job import Role
 from karat.report.result import Result
 
 CRASH = "crash"  # The metric of a crash that is hunted: 1 where it happened.
+SEARCH = "search"  # The purpose of attempts that a strategy asked for.
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,6 +77,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: str = ""
     why: str = ""  # What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`.
     note: str = ""  # One sentence: what went wrong, or what is odd.
+    purpose: str = SEARCH  # Others: `swap 2`, `confirm 2` (of change 2), `alone 2`.
+    lost: bool = False  # Whether the machine was lost: nothing is known of the point then.
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +107,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         False  # Of the repeats of one attempt the lowest counts, not the median: noise only makes a time longer.
     )
     binary: bool = False  # Good or bad, 0 or 1: a test, a crash; may be flaky.
+    unit: str = ""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +166,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     likely_next: tuple[int, ...] = ()  # For fetching ahead.
     expected_left: int | None = None  # Runs still to come, as far as can be said.
     spans: tuple[Span, ...] = ()
-    analyses: tuple[Analysis, ...] = ()
     flake_rate: float | None = None
     missed: Missed | None = None
     noise: tuple[Noise, ...] = ()
@@ -202,6 +206,62 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float = 0.0
 
 
+class HuntRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The hunt itself, as it was begun."""
+
+    name: str
+    file: str
+    root: str
+    hunt: str  # The short id that names of containers carry.
+    settings: str  # As JSON, without secrets.
+    command: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+
+
+class StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage: a timeline, searched once."""
+
+    key: str
+    title: str
+    timeline: str
+    state: str = "running"  # running, done; whether a running one is at work is asked of the lock.
+    parent: str = ""  # `0.2`: change 2 of stage 0 is what it looks into; empty for the first.
+    levels: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    window: Window | None = None
+    decision: Decision | None = None
+    notes: tuple[str, ...] = ()
+
+
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One command of an attempt, for whoever wants to run it by hand; no value of the environment is kept."""
+
+    role: Role
+    argv: tuple[str, ...]
+    name: str = ""
+    cwd: str = ""
+    env: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    skipped: bool = False
+    error: str = ""
+    seconds: float = 0.0
+
+
+class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a change after the search: by swapping, by confirming, by zooming."""
+
+    verdict: Verdict = Verdict()
+    suspects: tuple[Suspect, ...] = ()
+    zoom: str = ""  # The key of the stage that looked into it.
+    swapped: bool = False  # Whether swapping is over; a verdict without a part is one, too.
+    confirmed: bool = False
+    since: str = ""
+    towards: str = ""
+    """The mixed points between which one part alone moves, and the change shows: a finer stage looks no further. Without
+    `towards`: the one that has the change's commit, and nothing that others did before it, which it takes as well."""
+
+
 class ChangeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of one stage, with what finer stages made of it."""
 
@@ -226,7 +286,6 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     state: str  # done, running, stopped.
     points: tuple[PointReport, ...]
     changes: tuple[ChangeReport, ...] = ()
-    analyses: tuple[Analysis, ...] = ()
     missed: Missed | None = None
     runs: int = 0
     seconds: float = 0.0
@@ -234,6 +293,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     noise: tuple[Noise, ...] = ()
     notes: tuple[str, ...] = ()
     unsettled: tuple[str, ...] = ()  # Metrics that would take more runs than they may have.
+    expected_left: int | None = None  # Runs still to come, as far as can be said.
+    likely_next: tuple[str, ...] = ()  # Labels of points that come next, most likely.
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -267,6 +328,15 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[SplitCell, ...]
 
 
+class RunNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run under way."""
+
+    stage: str
+    point: str
+    why: str
+    seconds: float
+
+
 class HuntEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What became known while a hunt went on: that a change is sure, or no longer is; why it stopped."""
 
@@ -286,8 +356,6 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()  # The probe's.
     state: str  # done, running, stopped: by the budget, by a person, by a kill.
     units: Mapping[str, str] = msgspec.field(default_factory=dict)  # Metric → unit, of those that have one.
-    betters: Mapping[str, Better] = msgspec.field(default_factory=dict)
-    """Metric → which direction is better, where somebody said so."""
     split: SplitReport | None = None
     stages: tuple[StageReport, ...]
     culprits: tuple[Culprit, ...] = ()
@@ -299,13 +367,14 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Repository → through how many commits it moved without a build of its own; those that were rebuilt are not here."""
     notes: tuple[str, ...] = ()
     resume: str = ""  # The command that goes on with it, where it is stopped.
+    process: int | None = None  # Who is writing the journal.
+    running: tuple[RunNow, ...] = ()
+    seconds_left: float | None = None  # Of the stage at work, as far as can be said; finer ones come after it.
 
     def to_json(self) -> bytes:
-        """Schema karat.hunt/1."""
         return json_text(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per change, as close to its cause as the hunt came."""
         return [
             {
                 "metric": culprit.metric,
@@ -321,7 +390,6 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def headline(self) -> str:
-        """How many changes, in how many runs."""
         return f"{self.name}: {len(self.culprits):,} changes in {self.runs:,} runs ({self.state})"
 
 

@@ -11,20 +11,26 @@ import datetime as dt
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from karat.changepoints.series import Better
-from karat.findings import UsageError
+from karat.engines.job import MOST, EngineSettings, HowMany
+from karat.findings import UsageError, suggest
+from karat.system.secrets import SHORTEST, is_secret_name
 
 Words = str | tuple[str, ...]
 Duration = str | int | float
+AtLeastOne: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1e300)]
 SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "instructions", "golden")
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
 EDIT = "edit hunt.toml"
+GROUP = "karat.timelines"
+BUILT_IN = ("containers", "checkouts", "commits", "packages", "values", "split")
 COMMIT = re.compile(r"[0-9a-f]{7,64}")  # A commit's id, also a short one.
 ENVIRONMENT = "environment"  # The part of a split's points that is old or new packages.
 REBUILD = "rebuild"  # The part of a point that says which of its builds is meant.
@@ -100,13 +106,12 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     crash: CrashSettings | None = None
     setup: Words = ()  # Run once per attempt before the command, unmeasured; a failure means broken, not crash.
     timeout: Duration = "30 min"
-    repeats: int = 1  # Runs of the command per attempt.
-    warmups: int = 0
+    repeats: AtLeastOne = 1  # Runs of the command per attempt.
+    warmups: HowMany = 0
     identify: Words = ()
-    """Prints what is really under test: `name=value` lines, or a JSON object. `commit.NAME` tells of repositories."""
+    """Prints what is really under test, in lines of `name=value`. `commit.NAME` tells of repositories."""
     packages: tuple[str, ...] = ()  # Python distributions whose versions are part of the identity.
     hash_files: tuple[str, ...] = ()  # Globs of built files whose hash is part of the identity.
-    files: tuple[str, ...] = ()  # Globs of files to keep of each run, besides those metrics are read from.
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     env_pass: tuple[str, ...] = ()
     """Variables that code under test sees although they are secrets; see `karat.system.secrets`."""
@@ -126,12 +131,9 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: str | None = None  # `all`, a number, or `device=0,1`; None: none.
     options: tuple[str, ...] = ()  # More words for `run`, such as --shm-size=1g.
-    ahead: int = 2  # How many images may be pulled ahead.
+    ahead: HowMany = 2  # How many images may be pulled ahead.
     cache: str = ""  # Images of this hunt may take so much; the oldest go first. Empty: no limit, nothing is removed.
     insecure: bool = False  # Ask the registry over plain HTTP; on loopback that is the default.
-    username: str = ""
-    password_env: str = ""
-    """The environment variable that holds the registry's password or token; else what the engine's login stored."""
 
 
 class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,14 +142,7 @@ class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     name: str
     url: str  # What git can clone: a URL, or a path relative to hunt.toml's folder.
     branch: str = "main"
-    folder: str = ""  # Where in the work area it is checked out; by default its name.
-    link: str = ""  # A page of a commit: `https://github.com/openxla/xla/commit/{commit}`; known for GitHub and GitLab.
     submodules: bool = False
-
-    @property
-    def path(self) -> PurePosixPath:
-        """Where it is checked out, relative to the work area."""
-        return PurePosixPath(self.folder or self.name)
 
     @property
     def commit_variable(self) -> str:
@@ -161,16 +156,14 @@ class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     start: dt.datetime | None = None
     end: dt.datetime | None = None
     step: Duration = "1 h"
-    margin: Duration = 0  # Looks so much further on both sides of what a coarser stage found.
     good: Mapping[str, str] = msgspec.field(default_factory=dict)
     bad: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Commits: repository → revision, for a stage that has no coarser one before it."""
     history: Literal["first-parent", "all"] = "first-parent"
-    follow_merges: bool = True  # A merge that is found is looked into.
     build: Words = ()
     build_timeout: Duration = "2 h"
     clean: bool = False  # Removes what is not tracked before each build; by default builds are incremental.
-    rebuild: int = 1
+    rebuild: AtLeastOne = 1
     """So many builds of a point in turn, each from scratch; the build command finds its number (0, 1, …) in $KARAT_REBUILD."""
     container: str = ""
     """An image; one container of it is kept per slot, and everything is run inside. `last good`: the coarser stage's."""
@@ -185,9 +178,7 @@ class PackageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     python: str = ""  # An interpreter or version for uv; by default the one karat runs on.
     requires: tuple[str, ...] = ()  # What else is installed, with it: `numpy<2`, `pytest`.
     prereleases: bool = False
-    yanked: bool = False
     index: str = ""  # Another package index (its simple API); by default what uv and pip are configured for.
-    at_its_time: bool = False  # Dependencies as they were when the version was released, not as they are today.
 
 
 class SplitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,27 +195,28 @@ class SplitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[values]: any list of texts; the command finds its own in `{value}` and $KARAT_VALUE."""
 
-    list: tuple[str, ...] = ()
-    file: str = ""  # One value per line.
+    list: tuple[str, ...]
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[search]."""
 
     strategy: Literal["adaptive", "sweep", "bisect"] = "adaptive"
-    grid: int = 0
+    grid: HowMany = 0
     """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
-    min_dip: int = 0  # Adaptive, at the first stage: whatever lasts so many points is found …
-    min_dip_sure: float = 0.95  # … with this probability; the grid is chosen from both.
-    confidence: float = 0.99
-    smallest: float = 0.01  # The smallest relative change that is worth finding.
-    max_runs: int = 0
+    min_dip: HowMany = 0  # Adaptive, at the first stage: whatever lasts so many points is found …
+    min_dip_sure: Annotated[float, Meta(gt=0, le=1)] = 0.95  # … with this probability; the grid is chosen from both.
+    confidence: Annotated[float, Meta(gt=0.5, lt=1)] = 0.99
+    smallest: Annotated[float, Meta(ge=0, lt=1)] = 0.01  # The smallest relative change that is worth finding.
+    max_runs: Annotated[int, Meta(ge=0)] = 0
     max_time: Duration = 0
-    max_cost: float = 0  # Budgets of the whole hunt; 0: no limit. What costs how much is in [cost].
-    runs_per_point: int = 3  # A stage takes no more runs than a sweep with so many per point, confirming included.
+    max_cost: Amount = 0  # Budgets of the whole hunt; 0: no limit. What costs how much is in [cost].
+    runs_per_point: AtLeastOne = (
+        3  # A stage takes no more runs than a sweep with so many per point, confirming included.
+    )
     good: str = ""
     bad: str = ""  # Bisect: the known points.
-    confirmations: int = 2  # How often the culprit and its parent are run again at the end, at least.
+    confirmations: HowMany = 2  # How often the culprit and its parent are run again at the end, at least.
     attribution: bool = True
     priors: bool = True  # Whether what commits touch says where to look first; nothing is excluded by it.
 
@@ -237,27 +229,10 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class CostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[cost]: what max_cost counts, in any unit: dollars, credits, seconds."""
 
-    run: float = 0
-    build: float = 0  # Of a run that had to build, or to install packages.
-    pull: float = 0  # Of the first run with an image.
-    gpu_second: float = 0  # Of each second of a run, times [engine] gpus (at least one).
-
-
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[engine]."""
-
-    kind: Literal["local", "ray", "slurm"] = "local"
-    slots: int = (
-        0  # How many probes may run at once; 0: one, and as many as a cluster has room for (Slurm: 16 at most).
-    )
-    cores: float = 0  # Cores per probe, for itself; 0: not divided.
-    gpus: float = 0  # GPUs per probe, for itself.
-    memory: str = ""
-    address: str = ""  # Ray's; by default RAY_ADDRESS.
-    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """Per probe: custom resources of Ray, generic ones (GRES) of Slurm."""
-    options: tuple[str, ...] = ()  # Slurm: more words for sbatch, such as --partition=gpu.
-    retries: int = 3  # How often a point is tried elsewhere after its worker was lost.
+    run: Amount = 0
+    build: Amount = 0  # Of a run that had to build, or to install packages.
+    pull: Amount = 0  # Of the first run with an image.
+    gpu_second: Amount = 0  # Of each second of a run, times [engine] gpus (at least one).
 
 
 class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,16 +274,10 @@ _TIME_UNITS = {
     **dict.fromkeys(("d", "day"), 86400),
     **dict.fromkeys(("w", "week"), 604800),
 }
-_SIZE_UNITS = {"": 1, "B": 1} | {
-    f"{letter}{ending}": base**power
-    for power, letter in enumerate("KMGT", 1)
-    for ending, base in (("B", 1000), ("IB", 1024))
-}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def mistake(message: str) -> UsageError:
-    """An error that is mended by editing hunt.toml."""
     return UsageError(message, next_command=EDIT)
 
 
@@ -328,30 +297,11 @@ def parse_step(text: str) -> float | None:
 
 def _seconds(text: str) -> float | None:
     """The sum of the parts of a text; None unless all of it is understood."""
-    total, place = 0.0, 0
-    stripped = text.strip()
-    while place < len(stripped):
-        part = _TIME.match(stripped, place)
-        if part is None:
-            return None
-        unit = part[2].lower()
-        size = _TIME_UNITS.get(unit.removesuffix("s") if len(unit) > 2 else unit)
-        if size is None:
-            return None
-        total += float(part[1]) * size
-        place = part.end()
-    return total if stripped else None
-
-
-def parse_size(text: str) -> int:
-    """Bytes of `50 GB`, `512 MiB` or `1000`; an empty text is 0."""
-    if not text.strip():
-        return 0
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    unit = _SIZE_UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None or len(found[1]) > 18:
-        raise mistake(f"expected a size such as '50 GB' or '512 MiB', found {text!r}")
-    return int(float(found[1]) * unit)
+    if re.fullmatch(rf"({_TIME.pattern})+", text.strip(), re.IGNORECASE) is None:
+        return None
+    parts = [(float(number), unit.lower()) for number, unit in _TIME.findall(text)]
+    sizes = [_TIME_UNITS.get(unit.removesuffix("s") if len(unit) > 2 else unit) for _, unit in parts]
+    return None if None in sizes else sum(n * size for (n, _), size in zip(parts, sizes, strict=True) if size)
 
 
 def split_command(words: Words) -> tuple[str, ...]:
@@ -365,21 +315,110 @@ def split_command(words: Words) -> tuple[str, ...]:
     return found
 
 
+def stages(settings: HuntSettings) -> tuple[Stage, ...]:
+    if not settings.stages:
+        raise mistake(f"stages: expected at least one of {', '.join(BUILT_IN)}, found none")
+    found = []
+    for text in settings.stages:
+        timeline, *words = text.split() or [""]
+        if timeline not in BUILT_IN:
+            from importlib.metadata import entry_points
+
+            theirs = sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN))
+            known = (*BUILT_IN, *theirs)
+            if timeline not in theirs:
+                said = f"no timeline is called {timeline!r}{suggest(timeline, known)} (known: {', '.join(known)})"
+                raise mistake(f"stages: {said}")
+        step = None
+        if words:
+            step = parse_step(" ".join(words[1:])) if words[0] == "by" else None
+            if step is None:
+                raise mistake(f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}")
+            # `commits by day` would be checkouts.
+            if timeline in BUILT_IN and timeline not in {"containers", "checkouts"}:
+                raise mistake(f"stages: expected {timeline!r} without a step, found {text!r}")
+        elif timeline == "containers" and settings.containers is not None:
+            step = parse_duration(settings.containers.step)
+        elif timeline == "checkouts":
+            step = parse_duration(settings.checkouts.step)
+        found.append(Stage(timeline=timeline, step=step, text=text))
+    return tuple(found)
+
+
 def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
-    """Raise for names and folders that cannot be told apart, or that leave the work area."""
+    """Raise for names that cannot be told apart, or that are no folder's."""
     for each in repositories:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", each.name) or each.name == IMAGE:
             letters = f"letters, digits, '.', '_', '+' and '-' (and not {IMAGE!r})"
             raise mistake(f"repositories: expected a name of {letters}, found {each.name!r}")
-        path = each.path
-        odd = path.is_absolute() or "@" in str(path) or not str(path).isprintable()
-        if odd or not path.parts or any(part.startswith(".") for part in path.parts):
-            raise mistake(f"repository {each.name}: expected a folder below the work area, found {each.folder!r}")
     for what, words in (
         ("name", [each.name for each in repositories]),
         ("variable", [each.commit_variable for each in repositories]),
-        ("folder", [str(each.path) for each in repositories]),
     ):
         for word, count in Counter(words).items():
             if count > 1:
                 raise mistake(f"repositories: expected each {what} once, found {word!r} {count} times")
+
+
+HARMLESS = ("engine", "search", "cost", "name")
+"""Tables and keys that change what is run next, and nothing about what was measured already."""
+# What `https://user:token@host/x` has before its host.
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+NOT_KEPT = "(not kept)"  # Stands for the value of an environment variable.
+# A variable that is set on a command line.
+_ASSIGNMENT = re.compile(rf"\b([A-Z_][A-Z0-9_]*)=[^\s'\"]{{{SHORTEST},}}")
+
+
+def settings_json(settings: HuntSettings) -> str:
+    """The settings as JSON: of environment variables the names only, of URLs no user and no password, of secrets nothing."""
+    return msgspec.json.encode(_without_secrets(msgspec.to_builtins(settings)), order="sorted").decode()
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    if isinstance(value, Mapping):
+        if name == "env":
+            return dict.fromkeys(value, NOT_KEPT)
+        kept = {key: _without_secrets(inner, key) for key, inner in value.items()}
+        # What a timeline of others calls its token.
+        hidden = {k for k, text in kept.items() if isinstance(text, str) and is_secret_name(k)}
+        return {**kept, **dict.fromkeys(hidden, NOT_KEPT)}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner) for inner in value]
+    return _USERINFO.sub("", without_assignments(value)) if isinstance(value, str) else value
+
+
+def without_assignments(text: str) -> str:
+    """`env API_KEY=abcdefgh python x.py` as `env API_KEY=$API_KEY python x.py`."""
+    return _ASSIGNMENT.sub(lambda found: f"{found[1]}=${found[1]}" if is_secret_name(found[1]) else found[0], text)
+
+
+def environment_values(settings: HuntSettings) -> dict[str, str]:
+    containers = settings.containers.env if settings.containers is not None else {}
+    return {**containers, **settings.probe.env}
+
+
+def redact(word: str, environment: Mapping[str, str]) -> str:
+    """A word of a command without values of the environment: `-e TOKEN=abc` is `-e TOKEN=$TOKEN`."""
+    for name, value in environment.items():
+        word = word.replace(f"{name}={value}", f"{name}=${name}")
+        if len(value) >= SHORTEST:
+            word = word.replace(value, f"${name}")
+    return _USERINFO.sub("", without_assignments(word))
+
+
+def changed_settings(old: str, new: str) -> tuple[str, ...]:
+    """Keys whose values differ: `probe.command`, `containers.end`; those that are harmless are left out."""
+    before, after = msgspec.json.decode(old), msgspec.json.decode(new)
+    return tuple(path for path in _differing(before, after) if path.split(".")[0] not in HARMLESS)
+
+
+def _differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            if key not in old and not new[key]:  # an older version did not know it
+                continue
+            yield from _differing(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    else:
+        yield path

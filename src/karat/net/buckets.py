@@ -1,4 +1,4 @@
-"""Object storage behind `s3://`, `gs://` and `az://`: opened, listed and read in ranges.
+"""Object storage behind `s3://`, `gs://` and `az://`: where it is, and how it is opened.
 
 Credentials and endpoints come from the environment variables that obstore knows; with none of them
 set, nothing is signed, which is how public buckets are read. What obstore says of an error is never
@@ -10,27 +10,22 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import structs
 
 import karat
-from karat.findings import CannotVerify, UsageError
-from karat.net.addresses import is_loopback
-from karat.system.archives import Unusable
+from karat.findings import UsageError
+from karat.net.transport import is_loopback
 from karat.system.command import Command
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-_ATTEMPTS = 3
-_CHUNK = 1 << 18
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _OPTIONS: Mapping[str, Any] = {
@@ -69,16 +64,6 @@ _LOOK: Mapping[str, str] = {
     "gs": "gcloud storage ls gs://{bucket}/{prefix}",
     "az": "az storage blob list --container-name {bucket} --prefix {prefix}",
 }
-
-
-class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file below the root of a bucket or folder."""
-
-    name: str  # Relative to the root, with `/`.
-    size: int = 0
-    modified: float | None = None
-    tag: str | None = None  # What tells two contents of one name apart, where the store knows it.
-    trouble: str | None = None  # Why it cannot be taken, if it were wanted.
 
 
 class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,97 +123,6 @@ def allows_http(scheme: str, env: Mapping[str, str]) -> bool:
     raise UsageError(said, next_command=Command("export", f"{switch}=true"))
 
 
-class BucketStore:
-    """One bucket, read only; used from many threads at once."""
-
-    def __init__(self, address: BucketAddress) -> None:
-        self._address = address
-        self._anonymous = is_anonymous(address.scheme, os.environ)
-        self._store = open_objects(address, anonymous=self._anonymous)
-
-    def entries(self) -> Iterator[StoredFile]:
-        """Every object below the root."""
-        import obstore
-
-        try:
-            found = [_stored(one) for page in obstore.list(self._store, chunk_size=1000) for one in page]
-        except Exception as error:  # noqa: BLE001 - obstore's errors share no base with FileNotFoundError
-            raise self._cannot_list(error) from None
-        # A folder may have an empty object of its own.
-        folders = {entry.name[:at] for entry in found for at, letter in enumerate(entry.name) if letter == "/"}
-        return (entry for entry in found if entry.name and (entry.size or entry.name not in folders))
-
-    def entry(self, name: str) -> StoredFile | None:
-        """One object, if it is there."""
-        import obstore
-
-        try:
-            return structs.replace(_stored(obstore.head(self._store, name)), name=name)
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # noqa: BLE001 - as above
-            raise self._cannot_list(error) from None
-
-    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `start` up to `end`; after a cut, the rest is asked for."""
-        failures = 0
-        while start < end:
-            before = start
-            try:
-                for chunk in self._stream(entry, start, end):
-                    start += len(chunk)
-                    yield chunk
-            except Unusable:
-                raise
-            except Exception as error:  # noqa: BLE001 - as above
-                failures = 1 if start > before else failures + 1
-                problem = self._problem(error)
-                if problem.kind != "transfer-failed" or failures >= _ATTEMPTS:
-                    raise problem from None
-            else:
-                failures = 0 if start > before else failures + 1
-                if failures >= _ATTEMPTS:
-                    raise Unusable("transfer-failed", f"expected {end:,} bytes, found {start:,}")
-
-    def _stream(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
-        import obstore
-
-        options: dict[str, Any] = {"range": (start, end)}
-        if entry.tag is not None:
-            options["if_match"] = entry.tag
-        response = obstore.get(self._store, entry.name, options=options)  # type: ignore[arg-type]
-        if response.range != (start, end):
-            raise Unusable("transfer-failed", "expected the range that was asked for, found another")
-        for chunk in response.stream(min_chunk_size=_CHUNK):
-            yield bytes(chunk)
-
-    def _cannot_list(self, error: Exception) -> CannotVerify:
-        odd = type(error).__name__ == "InvalidPathError"
-        reason = "an object whose name is no plain path" if odd else reason_of(error)
-        how = " without credentials" if self._anonymous else ""
-        said = f"expected to list {self._address.url}{how}, found {reason}"
-        return CannotVerify(said, next_command=self._address.look)
-
-    def _problem(self, error: Exception) -> Unusable:
-        """An error of obstore's as a kind of finding."""
-        kinds = {
-            "NotFoundError": "artifact-missing",
-            "FileNotFoundError": "artifact-missing",
-            "PermissionDeniedError": "artifact-forbidden",
-            "UnauthenticatedError": "artifact-forbidden",
-        }
-        name = type(error).__name__
-        if name == "PreconditionError":
-            return Unusable("artifact-missing", "expected what was listed, found that it has changed")
-        how = " without credentials" if self._anonymous else ""
-        message = f"expected to read it{how}, found {reason_of(error)}"
-        return Unusable(kinds.get(name, "transfer-failed"), message, next_command=self._address.look)
-
-
-def _stored(one: ObjectMeta) -> StoredFile:
-    return StoredFile(name=one["path"], size=one["size"], modified=one["last_modified"].timestamp(), tag=one["e_tag"])
-
-
 def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     """A client of the bucket; nothing has been asked of it yet."""
     try:
@@ -245,7 +139,7 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
     try:
         return kinds[address.scheme](address.bucket, **more)  # type: ignore[no-any-return]
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - obstore's errors share no base
         absent = "Account must be specified" in str(error)
         wrong = "AZURE_STORAGE_ACCOUNT_NAME is not set" if absent else "it is incomplete or wrong"
     said = f"expected the environment to say how {address.url} is reached, found that {wrong}"

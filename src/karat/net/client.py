@@ -6,14 +6,17 @@ package indexes are all asked through it. Who gets to see a credential is decide
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode, urljoin
@@ -21,12 +24,9 @@ from urllib.parse import urlencode, urljoin
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-from karat.net.addresses import shown
-from karat.net.retry import Retry, Trouble, limited_for
-from karat.net.tokens import Token
-from karat.net.transport import Origin, Transport, origin_of, read_body
+from karat.net.transport import Origin, Transport, origin_of, read_body, shown
 from karat.system.files import write_bytes
-from karat.system.hashes import sha256_hex
+from karat.system.hashes import sealed, unsealed
 from karat.system.secrets import Secret, scrub
 
 if TYPE_CHECKING:
@@ -41,6 +41,53 @@ _SECONDARY_WAIT = 60.0
 _STALE = frozenset({400, 401, 403, 404, 410})
 
 T = TypeVar("T")
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential, the header it travels in, and the name of where it was found."""
+
+    secret: Secret
+    header: str
+    prefix: str = ""
+    found_in: str
+
+    def value(self) -> str:
+        """What the header says; for the request only."""
+        return f"{self.prefix}{self.secret.reveal()}"
+
+
+def basic_token(username: str, password: str, found_in: str) -> Token:
+    """What a name with a password travels as."""
+    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return Token(secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=found_in)
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a request is tried, and how long each try and each wait may take."""
+
+    attempts: int = 5  # Failures in a row without a single new byte.
+    connect_attempts: int = 5  # The same while nothing answers at all.
+    first_wait: float = 0.5
+    longest_wait: float = 20.0  # Between two attempts, when the server does not say how long.
+    spread: float = 0.5  # The share of a wait that chance decides, so that a crowd does not come back at once.
+    limit_wait: float = 900.0  # The longest wait for a rate limit to reset; beyond it, the person is told when.
+    connect_timeout: float = 15.0
+    read_timeout: float = 60.0
+    sleep: Callable[[float], object] | None = None  # None: wait, but wake up when the work is stopped.
+    clock: Callable[[], float] = time.time
+
+    def backoff(self, attempt: int, chance: float) -> float:
+        """Seconds before attempt number `attempt` (from 1); `chance` is in [0, 1)."""
+        full: float = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt - 1, 30))
+        return full * (1 - self.spread + self.spread * chance)
+
+
+class Trouble(Exception):  # noqa: N818 - what it is about; whoever retries catches it
+    """Something that may pass, found while a request was prepared; status and headers are those of an answer, if any."""
+
+    def __init__(self, message: str, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
 
 
 class Refused(CannotVerify):
@@ -81,11 +128,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     etag: str
     link: str = ""
     body: bytes
-    checksum: str = ""
-
-    def sum(self) -> str:
-        """What tells whether the kept answer is whole."""
-        return sha256_hex(f"{self.etag}\0{self.link}\0".encode() + self.body)
 
 
 class Answers:
@@ -102,12 +144,10 @@ class Answers:
         """What was answered the last time, or None; a damaged one is thrown away."""
         path = self._path(url, token)
         try:
-            answer = msgspec.msgpack.decode(path.read_bytes(), type=Answer)
+            answer = msgspec.msgpack.decode(unsealed(path.read_bytes()), type=Answer)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, msgspec.MsgspecError):
-            answer = None
-        if answer is None or answer.checksum != answer.sum():
+        except (OSError, ValueError):
             with suppress(OSError):
                 path.unlink()
             return None
@@ -120,10 +160,9 @@ class Answers:
         if len(answer.body) > _LARGEST_KEPT:
             return
         path = self._path(url, token)
-        whole = msgspec.structs.replace(answer, checksum=answer.sum())
         with suppress(OSError, UsageError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_bytes(path, msgspec.msgpack.encode(whole), durable=False)
+            write_bytes(path, sealed(msgspec.msgpack.encode(answer)), durable=False)
 
     def _path(self, url: str, token: Token | None) -> Path:
         who = token.secret.reveal() if token else ""
@@ -172,7 +211,6 @@ class Client:
         self._stopped.set()
 
     def close(self) -> None:
-        """Stops, and closes all connections."""
         self.stop()
         self.transport.close()
 
@@ -190,6 +228,23 @@ class Client:
             seen.add(url)
             page, url = self._page(url, kind)
             yield page
+
+    def write(self, method: str, path: str, document: Mapping[str, str], kind: type[T]) -> T:
+        """What the API answers to a document. It is sent once: an answer that was lost may have been a yes."""
+        import httpx
+
+        url = self.url(path)
+        headers = {**self._headers, "Content-Type": "application/json"}
+        credential = (self.token.header, self.token.value()) if self.token else None
+        content = msgspec.json.encode(document)
+
+        def send() -> httpx.Response:
+            return self.transport.send(method, httpx.URL(url), headers, credential, content=content)
+
+        reply = self.retried(send, lambda r: read_reply(r, _LARGEST_JSON), url, attempts=1)
+        if reply.status not in {200, 201}:
+            raise self._refusal(url, reply.status, asked=self.transport.own, verb="write to")
+        return self._decoded(url, reply.body, kind)
 
     def fetch(self, url: str, headers: Mapping[str, str], *, most: int) -> Reply:
         """An answer of any status that is not about trouble that passes; its body up to `most` bytes and one more."""
@@ -229,11 +284,18 @@ class Client:
         elsewhere = origin_of(response.url) != self.transport.own
         return Secret(str(response.url)) if elsewhere else None
 
-    def retried(self, send: Callable[[], httpx.Response], read: Callable[[httpx.Response], T], url: str) -> T:
+    def retried(
+        self,
+        send: Callable[[], httpx.Response],
+        read: Callable[[httpx.Response], T],
+        url: str,
+        *,
+        attempts: int | None = None,
+    ) -> T:
         """What `read` makes of the first answer to `send` that is not about trouble that passes; `url` is for the message."""
         import httpx
 
-        trouble, attempts = "", self.retry.attempts
+        trouble, attempts = "", attempts or self.retry.attempts
         for attempt in range(1, attempts + 1):
             try:
                 response = send()
@@ -271,12 +333,16 @@ class Client:
         if self._stopped.is_set():
             raise Stopped
 
+    @property
+    def unseen(self) -> str:
+        """Why what is there may not be shown, for messages."""
+        return f"the token from {self.token.found_in} may not see it" if self.token else "it needs a token"
+
     def scrub(self, text: str) -> str:
         """A text without the token."""
         return scrub(text, [self.token.secret] if self.token else [])
 
     def url(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
-        """The address of a part of the API."""
         return f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
@@ -367,7 +433,7 @@ class Client:
         (self.retry.sleep or self._stopped.wait)(seconds)
         self.check_stopped()
 
-    def _refusal(self, url: str, status: int, *, asked: Origin) -> Refused:
+    def _refusal(self, url: str, status: int, *, asked: Origin, verb: str = "read") -> Refused:
         where, used = shown(url), self.token.found_in if self.token else None
         then = self.advice.login if status in {401, 403} else self.advice.again
         if status in {401, 403} and asked != self.transport.own:
@@ -377,9 +443,9 @@ class Client:
         elif status == 401 and used:
             message = f"expected {where} to accept the token from {used}, found HTTP 401"
         elif status in {401, 403} and not used:
-            message = f"expected to read {where} without a token, found HTTP {status}"
+            message = f"expected to {verb} {where} without a token, found HTTP {status}"
         elif status == 403:
-            message = f"expected that the token from {used} may read {where}, found HTTP 403"
+            message = f"expected that the token from {used} may {verb} {where}, found HTTP 403"
         else:
             message = f"expected {where} to be there, found HTTP {status}"
         return Refused(self.scrub(message), status=status, next_command=then)
@@ -397,3 +463,26 @@ def read_reply(response: httpx.Response, most: int, seconds: float | None = None
 def error_text(error: Exception) -> str:
     """What an exception says, less the line of the answer that some repeat: a signed URL may be on it."""
     return str(error).partition(": bytearray(")[0] or type(error).__name__
+
+
+def limited_for(status: int, headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds until the server's rate limit ends; None if this is no answer about a limit."""
+    if status not in {403, 429, 503}:
+        return None
+    after = headers.get("retry-after", "").strip()
+    if (seconds := _number(after)) is not None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(after).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    for prefix in ("x-ratelimit", "ratelimit") if status != 503 else ():
+        if headers.get(f"{prefix}-remaining") == "0":
+            reset = _number(headers.get(f"{prefix}-reset", ""))
+            # One second more, since the two clocks differ by some part of one.
+            return None if reset is None else max(0.0, reset - now) + 1.0
+    return None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 12 else None

@@ -1,32 +1,52 @@
-"""Registry: whether an image exists, what it is, and its labels, without pulling it.
+"""Registry: image references, logins, and whether an image exists, what it is, and its labels, without pulling it.
 
 Asked by HTTP, as the distribution specification has it. Only 404 says that an image is missing; a refusal, a rate limit
 that does not end, a server in trouble and silence say nothing of it.
+
+Logins come from what `docker login` or `podman login` stored, or from the credential helper that is configured there. Nothing
+of it is written, shown, or put on a command line. A registry that wants to know who asks names a server that gives tokens (its
+realm). The login goes there, and to the registry itself, over https or on loopback, and nowhere else.
 """
 
 from __future__ import annotations
 
+import base64
 import platform
 import re
+import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from karat.findings import CannotVerify
-from karat.net.addresses import is_loopback
-from karat.net.client import Advice, Client, Reply, Stopped, Unanswered, read_reply
-from karat.net.image_reference import ImageReference
-from karat.net.registry_auth import LARGEST, Authorizer, Login
-from karat.net.retry import Retry
-from karat.net.transport import discard, is_private
+from karat.findings import CannotVerify, UsageError
+from karat.net.client import Advice, Client, Reply, Retry, Stopped, Token, Trouble, basic_token, read_reply
+from karat.net.transport import Transport, discard, is_loopback, is_private
 from karat.system.command import Command
+from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.hashes import sha256_hex
 
 if TYPE_CHECKING:
     import httpx
 
+_HUB, _HUB_API = "docker.io", "registry-1.docker.io"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"""(?:(?P<host>(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{{1,5}})?)/)?
+    (?P<repository>{_PART}(?:/{_PART})*)
+    (?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?
+    (?:@(?P<digest>[a-z0-9]+:[0-9a-f]{{32,}}))?""",
+    re.VERBOSE,
+)
+LARGEST = 16 << 20  # Bytes of an answer.
+_HELPER_SECONDS = 30.0
+_HELPER = re.compile(r"[A-Za-z0-9_.-]+")
+_SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")
+_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))\s*,?\s*')
 _KINDS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -34,8 +54,6 @@ _KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_UNANSWERED, _SILENCE = 4, 60.0
-"""After so many questions in a row without an answer the others are not asked, for so many seconds."""
 _RETRY = Retry(
     attempts=4, connect_attempts=2, first_wait=1.0, spread=0.0, limit_wait=300.0, connect_timeout=10.0, read_timeout=30.0
 )  # fmt: skip
@@ -44,6 +62,263 @@ _MOST_PAGES = 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "AMD64": "amd64"}
 
 T = TypeVar("T")
+
+
+class ImageReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of an image, taken apart."""
+
+    host: str  # The registry; `docker.io` where none is named, `localhost` for what only the engine has.
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}/{self.repository}"
+
+    @property
+    def text(self) -> str:
+        """The whole reference; a digest makes the tag superfluous."""
+        return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag or 'latest'}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether its registry is this very machine."""
+        return is_loopback(re.sub(r":[0-9]+$", "", self.host))
+
+    @property
+    def api_host(self) -> str:
+        """The host that answers for the registry."""
+        return _HUB_API if self.host == _HUB else self.host
+
+
+def parse(text: str) -> ImageReference:
+    """A reference, taken apart by docker's rules: what is plain before its first / is the Hub's."""
+    if _DIGEST.fullmatch(text):
+        return ImageReference(host="localhost", repository="", digest=text)
+    found = _REFERENCE.fullmatch(text)
+    if not found:
+        said = f"expected an image such as ghcr.io/nvidia/jax:nightly-2023-08-24, found {text!r}"
+        raise UsageError(said, next_command="edit hunt.toml")
+    host, repository = found["host"] or "", found["repository"]
+    if host and host.islower() and not set(".:") & set(host) and host != "localhost":
+        repository, host = f"{host}/{repository}", ""
+    if host in {"", _HUB, "index.docker.io", _HUB_API}:
+        host = _HUB
+        repository = repository if "/" in repository else f"library/{repository}"
+    return ImageReference(host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or "")
+
+
+class _Auth(msgspec.Struct, frozen=True):
+    auth: str = ""
+
+
+class _Stored(msgspec.Struct, frozen=True, rename={"helpers": "credHelpers", "store": "credsStore"}):
+    """A config.json of docker's, or an auth.json of podman's."""
+
+    auths: Mapping[str, _Auth] = {}
+    helpers: Mapping[str, str] = {}
+    store: str = ""
+
+
+class _Helped(msgspec.Struct, frozen=True, rename="pascal"):
+    username: str = ""
+    secret: str = ""
+
+
+def stored_login(name: str, env: Mapping[str, str]) -> Token | None:
+    """The login that the engine keeps for the registry of an image, such as `ghcr.io/nvidia/jax`, if it keeps one."""
+    home = Path(env.get("HOME") or "/nonexistent")
+    # In the order in which podman looks; docker has only the last.
+    files = [
+        Path(env.get("REGISTRY_AUTH_FILE") or "/nonexistent"),
+        Path(env.get("XDG_RUNTIME_DIR") or "/nonexistent") / "containers/auth.json",
+        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json",
+        Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json",
+    ]
+    for path in files:
+        try:
+            found = msgspec.json.decode(read_plain(path, TEXT), type=_Stored)
+        except (OSError, ValueError, RecursionError):
+            continue  # an engine that cannot read its own file says so when it pulls; here nobody is logged in
+        if login := _of_file(found, name, path, env):
+            return login
+    return None
+
+
+def _of_file(found: _Stored, name: str, path: Path, env: Mapping[str, str]) -> Token | None:
+    parts = name.split("/")
+    keys = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    for key, helper in found.helpers.items():
+        if _plain_key(key) in keys and (login := _ask(helper, key, env)):
+            return login
+    named = {_plain_key(key): (key, auth) for key, auth in found.auths.items()}
+    for wanted in keys:
+        if wanted not in named:
+            continue
+        key, auth = named[wanted]
+        with suppress(ValueError):
+            user, _, password = base64.b64decode(auth.auth).decode().partition(":")
+            if user and password:
+                return basic_token(user, password, str(path))
+        if found.store and (login := _ask(found.store, key, env)):
+            return login
+    return None
+
+
+def _plain_key(key: str) -> str:
+    """`https://index.docker.io/v1/` is what docker calls docker.io."""
+    bare = re.sub(r"^https?://", "", key).rstrip("/")
+    bare = re.sub(r"/v[12]$", "", bare)
+    return re.sub(r"^(index|registry-1)\.docker\.io", "docker.io", bare)
+
+
+def _ask(helper: str, server: str, env: Mapping[str, str]) -> Token | None:
+    """What a credential helper keeps: it is asked on its stdin, and answers in JSON."""
+    if not _HELPER.fullmatch(helper):
+        return None
+    program = f"docker-credential-{helper}"
+    try:
+        done = subprocess.run(
+            [program, "get"], input=server.encode(), check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env
+        )
+        answer = msgspec.json.decode(done.stdout, type=_Helped)
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
+        return None
+    # `<token>` is the name that helpers give to what is no password, and only exchanged for one.
+    if done.returncode != 0 or not answer.secret or answer.username == "<token>":
+        return None
+    return basic_token(answer.username, answer.secret, program)
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """What a registry wants of those who ask: `Basic`, or `Bearer` with a realm that gives tokens."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+
+
+class _Token(msgspec.Struct, frozen=True):
+    token: str = ""
+    access_token: str = ""
+
+
+class Authorizer:
+    """Answers the challenges of one registry; used from many threads at once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        host: str,
+        login: Token | None,
+        *,
+        advice: str = "karat --help",
+        seconds: float = 120.0,
+    ) -> None:
+        """`seconds`: how long one answer of the realm may take."""
+        self._transport, self._host, self._login = transport, host, login
+        self._advice, self._seconds = advice, seconds
+        self._headers: dict[str, str] = {}
+        self._trouble: tuple[float, Trouble] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def who(self) -> str:
+        """Whose login it is, for messages."""
+        return f"with the login from {self._login.found_in}" if self._login else "without a login"
+
+    def header(self, repository: str) -> str | None:
+        """What worked for this repository before."""
+        with self._lock:
+            return self._headers.get(repository)
+
+    def answer(self, headers: list[str], asked: httpx.URL, repository: str, tried: str | None) -> str | None:
+        """The Authorization that answers the registry's WWW-Authenticate `headers`; None if there is nothing else to try."""
+        challenge = challenge_of(headers)
+        if challenge is None:
+            return None
+        began = time.monotonic()
+        with self._lock:
+            known = self._headers.get(repository)
+            if known is not None and known != tried:
+                return known  # another thread was quicker
+            if self._trouble is not None and self._trouble[0] > began:
+                raise self._trouble[1]  # another thread has just waited in vain
+            # A registry that is asked over plain HTTP may be anybody, and may name any realm.
+            login = self._login if is_private(asked) else None
+            if challenge.scheme == "basic":
+                found = login.value() if login else ""
+            else:
+                token = self._token(challenge, login, f"repository:{repository}:pull")
+                found = f"Bearer {token}" if token else ""
+            if not found or found == tried:
+                return None
+            self._headers[repository] = found
+            return found
+
+    def _token(self, challenge: Challenge, login: Token | None, scope: str) -> str:
+        import httpx
+
+        try:
+            realm = httpx.URL(challenge.realm).copy_with(userinfo=b"")
+        except (httpx.InvalidURL, ValueError):
+            realm = httpx.URL("")
+        if realm.scheme not in {"http", "https"} or not realm.host:
+            raise self._cannot("expected it to name a place that gives tokens; it does not")
+        asked = {"service": challenge.service, "scope": scope}
+        answer, trouble = self._answered(realm, asked, login if is_private(realm) else None)
+        if answer is not None and answer.status in {401, 403}:
+            return ""
+        if answer is not None and answer.status == 200:
+            try:
+                found = msgspec.json.decode(answer.body, type=_Token)
+            except (ValueError, RecursionError):
+                return ""
+            token = found.token or found.access_token
+            # A line break would end the header, and with it smuggle in another one.
+            return token if token.isascii() and token.isprintable() and " " not in token else ""
+        said = f"expected a token {self.who}, found {trouble} from {realm.host}"
+        if answer is not None and answer.status != 429 and answer.status < 500:
+            raise self._cannot(said)
+        status, headers = (answer.status, answer.headers) if answer else (0, {})
+        self._trouble = (time.monotonic(), Trouble(said, status, headers))
+        raise self._trouble[1]
+
+    def _answered(self, realm: httpx.URL, asked: Mapping[str, str], login: Token | None) -> tuple[Reply | None, str]:
+        """The realm's answer, and its trouble in a word."""
+        import httpx
+
+        url = realm.copy_merge_params(asked)
+        try:
+            response = self._transport.send("GET", url, {}, (login.header, login.value()) if login else None)
+            answer = read_reply(response, LARGEST, self._seconds)
+        except httpx.RequestError as error:
+            # Only its name: it holds the request, and with it the login.
+            return None, type(error).__name__
+        return answer, f"HTTP {answer.status}"
+
+    def _cannot(self, message: str) -> CannotVerify:
+        return CannotVerify(f"{self._host}: {message}", next_command=self._advice)
+
+
+def challenge_of(headers: list[str]) -> Challenge | None:
+    """The challenge that can be answered, a realm's before a password's."""
+    found = {each.scheme: each for text in headers for each in _challenges(text)}
+    return found.get("bearer") or found.get("basic")
+
+
+def _challenges(text: str) -> Iterator[Challenge]:
+    """One header may hold several."""
+    place = 0
+    while scheme := _SCHEME.match(text, place):
+        values: dict[str, str] = {}
+        place = scheme.end()
+        while parameter := _PARAMETER.match(text, place):
+            name, quoted, bare = parameter.groups()
+            values[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+            place = parameter.end()
+        yield Challenge(scheme=scheme[1].lower(), realm=values.get("realm", ""), service=values.get("service", ""))
 
 
 class _Platform(msgspec.Struct, frozen=True):
@@ -81,7 +356,7 @@ class Registry:
     def __init__(
         self,
         reference: ImageReference,
-        login: Login | None,
+        login: Token | None,
         *,
         insecure: bool = False,
         advice: str = "edit hunt.toml",
@@ -95,7 +370,6 @@ class Registry:
         self.insecure = insecure or reference.is_loopback
         self._advice, self._longest = advice, longest
         self._root = f"{'http' if self.insecure else 'https'}://{reference.api_host}"
-        self._unanswered, self._silent_until = 0, 0.0
         self._look = Command("curl", "--include", f"{self._root}/v2/")
         url = httpx.URL(self._root)
         self._private = is_private(url)
@@ -121,25 +395,15 @@ class Registry:
             raise self._cannot(f"expected a registry at {self._root}/v2/, found {found}")
 
     def digest(self, reference: ImageReference) -> str | None:
-        """The digest of the manifest; None if there is no such image."""
         repository, wanted = reference.repository, reference.digest or reference.tag or "latest"
-        path = f"/v2/{repository}/manifests/{wanted}"
         headers = {"Accept": ", ".join(_KINDS)}
-        response = self._asked("HEAD", path, repository, headers)
+        response = self._asked("HEAD", f"/v2/{repository}/manifests/{wanted}", repository, headers)
         if response.status == 404:
             return None
         said: str = response.headers.get("docker-content-digest", "")
         if response.status == 200 and _DIGEST.fullmatch(said):
             return said
-        # Some answer HEAD poorly, or not at all.
-        response = self._asked("GET", path, repository, headers)
-        if response.status == 404:
-            return None
-        body = self._body(response, reference.text)
-        manifest = self._decoded(body, reference.text, _Manifest)
-        if manifest.config is None and not manifest.manifests:
-            raise self._cannot(f"expected the manifest of an image in {reference.text}")
-        return f"sha256:{sha256_hex(body)}"
+        raise self._cannot(f"expected the digest of {reference.text}, found HTTP {response.status} without one")
 
     def labels(self, reference: ImageReference, digest: str) -> Mapping[str, str]:
         """The labels of an image; of one for several platforms, those of this machine's."""
@@ -209,22 +473,14 @@ class Registry:
 
     def _ask(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Reply:
         """An answer that is not about trouble that passes."""
-        if self._unanswered >= _MOST_UNANSWERED and time.monotonic() < self._silent_until:
-            raise self._cannot(f"expected an answer from {self._root}, found none several times")
         try:
-            reply = self._client.retried(
+            return self._client.retried(
                 lambda: self._authorized(method, path, repository, headers),
                 lambda response: read_reply(response, LARGEST, self._longest),
                 f"{self._root}{path}",
             )
         except Stopped:
             raise self._cannot("expected an answer, found that the hunt was stopped") from None
-        except Unanswered:
-            self._unanswered += 1
-            self._silent_until = time.monotonic() + _SILENCE
-            raise
-        self._unanswered = 0
-        return reply
 
     def _authorized(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> httpx.Response:
         """The answer, after the registry's challenge was answered, where it has one."""

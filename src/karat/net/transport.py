@@ -7,16 +7,17 @@ and the query of where it leads, which may be a signature, stands in no message 
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import karat
 from karat.findings import CannotVerify, UsageError
-from karat.net.addresses import is_loopback, shown
 
 if TYPE_CHECKING:
     import httpx
@@ -57,7 +58,6 @@ class Transport:
         self._pool = _pool(limits, timeout, trust_env=trust_env)
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.close()
 
     def follow(
@@ -82,11 +82,11 @@ class Transport:
         url: httpx.URL,
         headers: Mapping[str, str],
         credential: Credential | None = None,
-        form: Mapping[str, str] | None = None,
+        content: bytes | None = None,
     ) -> httpx.Response:
         """One answer, its body still to be read; redirects are not followed."""
         self._before(origin_of(url))
-        request = self._pool.build_request(method, url, headers=dict(headers), data=form)
+        request = self._pool.build_request(method, url, headers=dict(headers), content=content)
         if credential:
             request.headers[credential[0]] = credential[1]
         try:
@@ -128,6 +128,23 @@ def _pool(limits: httpx.Limits, timeout: httpx.Timeout, *, trust_env: bool) -> h
 def origin_of(url: httpx.URL) -> Origin:
     """Scheme, host and port, by the very parser that sends the request."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def shown(url: str) -> str:
+    """A URL as it may stand in a message: a query may be a signature, a user a password."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an odd URL"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def is_private(url: httpx.URL) -> bool:

@@ -58,8 +58,6 @@ class Operator:
     framework: str
     samples: Callable[[int], Iterable[Sample]]  # from a seed; called in the process that checks them
     skip: str = ""  # why it is not audited; empty for one that is
-    unsupported: Mapping[str, str] = field(default_factory=dict)
-    """Column (`forward`, `composed`, `orders`) → what the framework itself says is not there."""
 
 
 Catalogue = Callable[[], Iterable[Operator]]
@@ -136,6 +134,5 @@ def _drawn(spec: OpSpec, seed: int) -> Iterator[Sample]:
             kwargs=kwargs,
             description=case.name,
             source=source,
-            wrt=spec.wrt,
             backward=spec.backward,
         )

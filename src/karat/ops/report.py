@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from karat.findings import KINDS, Severity
 from karat.ops.audit import NOT_AUDITED, AuditedOperator, OpsReport
 from karat.ops.worker import COLUMNS, MISSING, OUTCOMES
-from karat.report.html import page, text
-from karat.report.terminal import COMMAND, Line, aligned, by_kind, widths
+from karat.report.html import FOOT, TONES, Markup, badge, head, page, table, text
+from karat.report.terminal import Line, aligned, by_kind, widths
 from karat.report.words import count
 
 _SHORT = {MISSING: "-", "INCONCLUSIVE": "?", "INACCURATE": "inexact"}
@@ -17,11 +17,16 @@ _ADVICE = {
     "fault-unverified": "Look at it yourself: karat.gradcheck with the sample reports more.",
     "op-ended": "Run it alone, or with a longer --timeout or a larger --memory.",
 }
-_STYLE = """
-table { border-collapse: collapse; margin: 12px 0; } td, th { border-top: 1px solid var(--line); padding: 2px 10px; text-align: left; vertical-align: top; }
-.FAIL { color: var(--fail); font-weight: 650; } .unverified, .known, .INACCURATE { color: var(--warn); } .INCONCLUSIVE, .missing, .note { color: var(--dim); } .PASS { color: var(--good); }
-pre { background: var(--panel); border: 1px solid var(--line); padding: 8px; overflow-x: auto; font: 12px/1.4 var(--mono); } summary { cursor: pointer; margin: 12px 0 4px; }
-"""
+_STYLE = "pre { background: var(--panel); border: 1px solid var(--line); padding: 8px; overflow-x: auto; }"
+_TONES = {
+    "FAIL": "grave",
+    "unverified": "warn",
+    "INACCURATE": "warn",
+    NOT_AUDITED: "warn",
+    "known": "info",
+    "INCONCLUSIVE": "info",
+    "PASS": "good",
+}
 
 
 def totals(report: OpsReport) -> str:
@@ -58,40 +63,39 @@ def lines(report: OpsReport, *, everything: bool = False) -> Iterator[Line]:
             yield ((aligned(row, columns, left=len(columns)), ""),)
         yield ()
     yield from by_kind(report.findings, lambda kind: KINDS[kind].meaning, _ADVICE, everything=everything)
-    for one in shown[:1]:
-        for fault in one.faults[:1]:
-            if fault.script:
-                yield ((f"{one.name}, {fault.column}, without karat:", "bold"),)
-                yield from (((f"  {line}", COMMAND),) for line in fault.script.splitlines())
+
+
+def _marked(outcome: str) -> str:
+    return Markup(badge(outcome, _TONES[outcome])) if _TONES.get(outcome) in {"grave", "warn"} else outcome
 
 
 def render_html(report: OpsReport, command: str) -> str:
-    """One page without a script of its own: findings ranked, each with its own, then every operator."""
-    body = [f'<h1>Audit of {text(report.catalogue)}</h1><p class="totals">{text(totals(report))}</p>']
-    body.append(f'<p class="note"><code>{text(command)}</code></p>')
+    """One page: faults ranked, each with its script, then every operator."""
+    answer, *rest = totals(report).split(" · ")
+    about = f"Audit of {report.catalogue}"
+    body = [head(answer, about=about, lines=[text(" · ".join(rest))], command=command), "<main>"]
+    faults = {(one.name, fault.column): fault.script for one in report.operators for fault in one.faults}
     for finding in report.findings:
         if finding.severity is Severity.INFO:
             continue
-        about = f"<b>{text(finding.path)}</b> {text(finding.kind)}: {text(finding.message)}"
-        body.append(f"<details><summary>{about}</summary>")
-        operators = (one for one in report.operators if one.name == finding.path)
-        faults = (fault for one in operators for fault in one.faults if fault.column == finding.metric and fault.script)
-        scripts = ("\n".join(map(text, fault.script.splitlines())) for fault in faults)
-        body += [f"<pre>{script}</pre>" for script in scripts]
-        body.append("</details>")
-    heads = "".join(f"<th>{text(column)}</th>" for column in ("operator", *COLUMNS, "samples"))
-    body.append(f"<table><tr>{heads}</tr>")
+        said = f"{badge(finding.severity.value, TONES[finding.severity])} <b>{text(finding.path)}</b>"
+        body.append(f"<details><summary>{said} {text(finding.kind)}: {text(finding.message)}</summary>")
+        script = faults.get((finding.path, finding.metric or ""), "")
+        lines = "\n".join(map(text, script.splitlines()))
+        body.append(f'<pre><code data-copy="script">{lines}</code></pre></details>' if script else "</details>")
+    rows: list[tuple[str, list[object]]] = []
     for one in sorted(report.operators, key=_rank):
-        row = [f"<td><code>{text(one.name)}</code></td>"]
-        for column in COLUMNS:
-            outcome, why = one.cells.get(column, ""), one.reasons.get(column, "")
-            kind = "missing" if outcome == MISSING else outcome
-            row.append(f'<td class="{kind}" title="{text(why)}">{text(outcome)}</td>')
-        body.append(f"<tr>{''.join(row)}<td>{one.checked:,} of {one.samples:,} {text(one.ended)}</td></tr>")
-    body.append("</table>")
+        shown = [
+            one.name,
+            *(_marked(one.cells.get(column, "")) for column in COLUMNS),
+            f"{one.checked:,} of {one.samples:,}",
+        ]
+        why = (f"{column}: {one.reasons[column]}" for column in COLUMNS if one.reasons.get(column))
+        rows.append((one.outcome, [*shown, "; ".join(filter(None, (*why, one.ended)))]))
+    body.append(table("operators", ["operator", *COLUMNS, "samples", "why"], rows, _TONES))
     if report.skipped:
-        rows = (f"<li><code>{text(name)}</code>: {text(why)}</li>" for name, why in report.skipped.items())
+        left = (f"<li><code>{text(name)}</code>: {text(why)}</li>" for name, why in report.skipped.items())
         body.append(
-            f"<details><summary>{len(report.skipped):,} not audited</summary><ul>{''.join(rows)}</ul></details>"
+            f"<details><summary>{len(report.skipped):,} not audited</summary><ul>{''.join(left)}</ul></details>"
         )
-    return page(title=f"Audit of {report.catalogue}", body="\n".join(["<main>", *body, "</main>"]), style=_STYLE)
+    return page(title=f"{answer} · {about}", body="\n".join([*body, "</main>", FOOT]), style=_STYLE)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from karat.ops.catalogue import Sample
 from karat.report.html import asset
@@ -34,6 +35,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float64"
     law: str = ""
     element: tuple[int, ...] | None = None
+    at: str = ""  # the point, if it is one that the check chose itself: `zeros`, `ties`; the sample is there, then
     reason: str
     script: str = ""
     shown: str = ""  # what the script printed; empty if it did not show the fault
@@ -54,11 +56,13 @@ class _Dialect(msgspec.Struct, frozen=True):
     stack: str
     real: str
     array: str
+    form: str = ""  # what prints the shape of the gradient of a cotangent
 
 
 TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-4)}
 """How far a derivative may be off, of its own size and of the size of what is summed, beyond the error of the differences;
 lower precisions have 0.2 of each."""
+_SIZED = ("tiny", "very tiny", "large")  # points where steps have the size of the numbers
 _FLOATING = frozenset({"float64", "complex128", "float32"})
 
 
@@ -74,15 +78,19 @@ def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
         return
     written, keys = written_out(framework, sample) if sample.source else None, list(_pairs(sample))
     known = bool(fault.input) and fault.input[0] in keys  # not a cotangent: that is an input of the gradient's gradient
+    moved = "{x} + t * {step}" if not fault.at.startswith(_SIZED) else "{x} + t * {step} * abs({x})"
+    moved = f"G({moved})" if fault.law == "non-contiguous" else moved
+    for alone in _wanted(sample) if fault.law == "subset" else ():
+        yield from scripts(framework, sample, replace(fault, law="", input=(alone,)))
     for setting in filter(None, (written, sample.rebuild)):
         for at in dict.fromkeys((fault.element, None)) if known else ():
             step = say.step.format(at=", ".join(map(str, at))) if at else "W(x)"
-            moved = "G(x + t * step)" if fault.law == "non-contiguous" else "x + t * step"
             x, number = f"x = inputs{_index(fault.input)}; step = {step}", keys.index(fault.input[0])
-            yield _script(say, setting, fault, (x, _one(fault, moved)), number)
-        if len(fault.modes) > 1 or not known:
-            moved = "G(a + t * W(a))" if fault.law == "non-contiguous" else "a + t * W(a)"
-            yield _script(say, setting, fault, ("", _all(sample, moved)), 0)
+            yield _script(say, setting, fault, (x, _one(fault, moved.format(x="x", step="step"))), number)
+        if "expected shape" in fault.reason and say.form:
+            yield "\n".join([say.start, setting, f"W = lambda y: {say.weights}", *say.form.splitlines(), ""])
+        if fault.dtype == "float64":
+            yield _script(say, setting, fault, ("", _all(sample, moved.format(x="a", step="W(a)"))), 0)
 
 
 def _one(fault: Fault, moved: str) -> str:
@@ -99,12 +107,16 @@ def _one(fault: Fault, moved: str) -> str:
     return arguments if fault.dtype == "float64" else f"*map(low, [{arguments}])"
 
 
+def _wanted(sample: Sample) -> tuple[int | str, ...]:
+    pairs = _pairs(sample).items()
+    floats = tuple(key for key, one in pairs if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
+    return floats if sample.wrt is None else sample.wrt
+
+
 def _all(sample: Sample, moved: str) -> str:
     """The arguments with all differentiable inputs moved."""
-    named, pairs = isinstance(sample.inputs, Mapping), _pairs(sample).items()
-    floats = tuple(key for key, one in pairs if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
-    wanted = floats if sample.wrt is None else sample.wrt
-    each = f"{moved} if n in {wanted} else a for n, a in {'inputs.items()' if named else 'enumerate(inputs)'}"
+    named = isinstance(sample.inputs, Mapping)
+    each = f"{moved} if n in {_wanted(sample)} else a for n, a in {'inputs.items()' if named else 'enumerate(inputs)'}"
     return f"**{{n: {each}}}" if named else f"*[{each}]"
 
 
@@ -134,6 +146,8 @@ def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], 
     expected = "D(" * len(fault.modes) + "g" + ", h)" * len(fault.modes)
     # The sum has a cotangent that is one number, expanded; behind a transpose it has gaps.
     y = {"expanded-cotangent": "y", "non-contiguous-cotangent": "(P(y) * W(P(y)))"}.get(fault.law, "(y * W(y))")
+    if fault.input and str(fault.input[0]).startswith("cotangent("):
+        y = "(y * (1 + t) * W(y))"  # whose cotangent depends on t
     sum_of = f"size({say.real.format(y=y)}).sum()"
     if fault.output is None:
         sum_of = f'sum({sum_of} for y in (y if isinstance(y, (list, tuple)) else [y]) if "int" not in str(y.dtype))'
@@ -189,9 +203,9 @@ def written_out(framework: str, sample: Sample) -> str | None:
         raise ValueError
 
     try:
-        setting = f"{sample.source}\ninputs = {text(sample.inputs)}\nkwargs = {text(sample.kwargs)}"
+        values = f"inputs, kwargs = {text(sample.inputs)}, {text(sample.kwargs)}"
     except (ValueError, TypeError, RuntimeError):
         return None
-    if "nan" in setting or "inf" in setting:
-        setting = f"from math import inf, nan\n{setting}"
-    return None if numbers > _LARGE and sample.rebuild else setting
+    if "nan" in values or "inf" in values:
+        values = f"from math import inf, nan; {values}"
+    return None if numbers > _LARGE and sample.rebuild else f"{sample.source}\n{values}"

@@ -37,17 +37,11 @@ def operators() -> Iterator[Operator]:
             skip = "torch says that it is not differentiable"
         elif torch.float64 not in info.supported_backward_dtypes(torch.device("cpu")):
             skip = "torch says that it has no gradient in float64 on a CPU"
-        claims = {
-            "forward": (info.supports_forward_ad, "no forward mode"),
-            "composed": (info.supports_fwgrad_bwgrad, "no forward mode over reverse mode"),
-            "orders": (info.supports_gradgrad, "no second derivative"),
-        }
         yield Operator(
             name=f"{info.name}[{info.variant_test_name}]" if info.variant_test_name else info.name,
             framework="torch",
             samples=partial(_samples, info),
             skip=skip,
-            unsupported={name: f"torch says that it has {what}" for name, (there, what) in claims.items() if not there},
         )
 
 

@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from karat.findings import KaratError
 from karat.gradients.adapters.calls import Leaf, flatten
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.deep.boundary import arguments_at
 from karat.gradients.gradcheck import gradcheck
 from karat.gradients.problem import error_line
 from karat.gradients.report import GradComparison, GradReport, GradVerdict, Level
@@ -115,7 +118,7 @@ def main() -> int:
     versions = {name: str(getattr(module, "__version__", "")) for name, module in modules.items() if module}
     send(answers, Listed(operators={name: one.skip for name, one in known.items()}, versions=versions))
     while (name := receive(orders, str)) is not None:
-        for answer in _checked(known[name], setup):
+        for answer in checked(known[name], setup):
             send(answers, answer)
     return 0
 
@@ -129,7 +132,7 @@ def _limit_memory(gigabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (now + gigabytes * 10**9, resource.RLIM_INFINITY))
 
 
-def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
+def checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
     """Every chosen sample, and the end."""
     try:
         every = list(operator.samples(setup.seed))
@@ -146,12 +149,7 @@ def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
             report = gradcheck(
                 sample.call,
                 sample.inputs,
-                op=operator.name,
-                names=None if isinstance(sample.inputs, Mapping) else [f"x{n}" for n in range(len(sample.inputs))],
-                kwargs=sample.kwargs,
-                wrt=sample.wrt,
-                backward=sample.backward,
-                framework=operator.framework,
+                **_words(operator, sample),
                 level=setup.level,
                 order=1 if setup.level == "quick" else 2,
                 dtypes=_DTYPES[setup.level],
@@ -164,16 +162,36 @@ def _checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
         yield Checked(
             sample=sample.description,
             cells=_cells(report),
-            suspects=tuple(Suspect(one, _scripts(operator, sample, one)) for one in _faults(report, sample)),
+            suspects=tuple(
+                Suspect(one, _scripts(operator, sample, one, report.seed)) for one in _faults(report, sample)
+            ),
             seconds=taken,
             peer_seconds=_peer(operator, sample) if setup.peer else 0.0,
         )
     yield Checked(last=len(every))
 
 
-def _scripts(operator: Operator, sample: Sample, fault: Fault) -> tuple[str, ...]:
+def _words(operator: Operator, sample: Sample) -> dict[str, Any]:
+    """What a check and a script are told alike."""
+    return {
+        "op": operator.name,
+        "names": None if isinstance(sample.inputs, Mapping) else [f"x{n}" for n in range(len(sample.inputs))],
+        "kwargs": sample.kwargs,
+        "wrt": sample.wrt,
+        "backward": sample.backward,
+        "framework": operator.framework,
+    }
+
+
+def _scripts(operator: Operator, sample: Sample, fault: Fault, seed: int) -> tuple[str, ...]:
     """What may show a fault; whatever stands in the way of a script costs that script alone."""
     try:
+        if fault.at:
+            problem = open_problem(sample.call, sample.inputs, **_words(operator, sample))
+            args, named = arguments_at(problem, seed, fault.at)
+            inputs = tuple(args) or {key: named.pop(key) for key in sample.inputs}
+            source = sample.source or sample.rebuild.rpartition("\ninputs, kwargs = ")[0]
+            sample = replace(sample, inputs=inputs, kwargs=named, source=source, rebuild="")
         return tuple(scripts(operator.framework, sample, fault))
     except Exception:  # noqa: BLE001 - values of strangers are written out
         return ()
@@ -254,6 +272,7 @@ def _faults(report: GradReport, sample: Sample) -> Iterator[Fault]:
             modes=tuple(one.mode.split("-over-")) if "-over-" in one.mode else (one.mode,) * one.order,
             dtype="float64" if one.dtype in _DOUBLE else one.dtype,
             element=element,
+            at=one.at,
             reason=f"{one.input} → {one.output}{f' at {one.at}' if one.at else ''}: {one.reason}",
         )
     for law in report.properties:

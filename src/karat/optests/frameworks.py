@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from karat.findings import UsageError
-
 KNOWN = ("paddle", "torch", "jax", "numpy")
-_DEPTH = 3  # how many calls deep a function's own helpers are searched
 
 
 def framework_of(function: Callable[..., Any], *, backward: object = None, paddle_style: bool = False) -> str:
-    """The framework of a function: where it is defined, else what it calls, else what its file imports.
+    """The framework of a function: where it is defined, else what its own code refers to.
 
     What hints at nothing computes with what it is given, numpy's arrays; in a test that is written as for Paddle
     (`paddle_style`), it is Paddle's, where that is imported at all.
@@ -25,30 +23,17 @@ def framework_of(function: Callable[..., Any], *, backward: object = None, paddl
     if backward is not None:
         return "numpy"
     layers = list(_layers(function))
-    plain = layers[-1]
     # Modules that it is of: its own, and those of what it is or is bound to, `jit` and `Function.apply`.
     made_by = [_module_of(layer) for layer in layers]
     for owner in (*layers, *(getattr(layer, "__self__", None) for layer in layers)):
         kind = owner if isinstance(owner, type) else type(owner)
         made_by += [base.__module__ for base in kind.__mro__]
-    for hints in (made_by, _used(plain, _DEPTH)):
+    for hints in (made_by, _used(layers[-1])):
         found = set(map(_known, hints))
         for name in KNOWN:
             if name in found:
                 return name
-    named = {_known(_module_of(value)) for value in _scope(plain).values()}
-    imported = [name for name in KNOWN[:3] if name in named]
-    if len(imported) == 1:
-        return imported[0]
-    if paddle_style and "paddle" in sys.modules:
-        return "paddle"
-    if not imported:
-        return "numpy"
-    raise UsageError(
-        f"cannot tell which framework {getattr(function, '__qualname__', function)!r} is of: it calls none of "
-        f"{', '.join(KNOWN)}, and its file imports {' and '.join(imported)}",
-        next_command=f"set framework = {imported[0]!r} (or another) in the class or the spec",
-    )
+    return "paddle" if paddle_style and "paddle" in sys.modules else "numpy"
 
 
 def _known(module: str) -> str:
@@ -71,25 +56,11 @@ def _layers(function: Any) -> Iterator[Any]:
             return
 
 
-def _used(function: Any, depth: int) -> Iterator[str]:
-    """Modules that a function's own code refers to, and that of the helpers it calls."""
-    names, scope = getattr(getattr(function, "__code__", None), "co_names", ()), _scope(function)
-    values = [scope[name] for name in names if name in scope]
-    for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # a name that is not bound yet
-            values.append(cell.cell_contents)
-    for value in list(values):
-        if isinstance(value, ModuleType) and not _known(value.__name__):
-            values += (vars(value)[name] for name in names if name in vars(value))
-    for value in values:
-        yield _module_of(value)
-        if depth > 1 and isinstance(value, FunctionType) and not _known(_module_of(value)):
-            yield from _used(list(_layers(value))[-1], depth - 1)
-
-
-def _scope(function: Any) -> dict[str, Any]:
-    scope = getattr(function, "__globals__", None)
-    return scope if isinstance(scope, dict) else {}
+def _used(function: Any) -> Iterator[str]:
+    """Modules that a function's own code refers to."""
+    with suppress(TypeError, ValueError):  # not written in Python; a name that is not bound yet
+        found = inspect.getclosurevars(function)
+        yield from map(_module_of, (*found.nonlocals.values(), *found.globals.values()))
 
 
 def _module_of(value: object) -> str:
@@ -120,45 +91,35 @@ def absence_reason(device: str, framework: str) -> str | None:
     if device.partition(":")[0] == "cpu":
         return None
     try:
-        _tensor_on(device, framework)
+        with device_scope(device, framework):
+            return None
     except Exception as error:  # noqa: BLE001 - frameworks raise anything for a device that is not there
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return f"{framework} has no {device} here: {first[:200]}"
-    return None
 
 
 @contextmanager
 def device_scope(device: str, framework: str) -> Iterator[Any]:
-    """Within it the framework computes there, eagerly; gives a tensor that lies there."""
-    if framework == "paddle":
-        from paddle.base import dygraph
-
-        with dygraph.guard(_paddle_place(device)):
-            yield _tensor_on(device, framework)
-    else:
-        yield _tensor_on(device, framework)
-
-
-def _tensor_on(device: str, framework: str) -> Any:
-    """A tensor on the device; the framework's error if there is none."""
-    if framework == "torch":
-        import torch
-
-        return torch.zeros(1, device=device)
-    if framework == "jax":
-        import jax
-
-        kind, _, number = device.partition(":")
-        return jax.device_put(0.0, jax.devices(kind)[int(number or 0)])
+    """Within it the framework computes there, eagerly; gives a tensor that lies there. The framework's error if it cannot."""
     if framework == "paddle":
         import paddle
         from paddle.base import dygraph
 
         with dygraph.guard(_paddle_place(device)):
-            return paddle.zeros([1])
-    if device != "cpu":
+            yield paddle.zeros([1])
+    elif framework == "torch":
+        import torch
+
+        yield torch.zeros(1, device=device)
+    elif framework == "jax":
+        import jax
+
+        kind, _, number = device.partition(":")
+        yield jax.device_put(0.0, jax.devices(kind)[int(number or 0)])
+    elif device != "cpu":
         raise ValueError("it computes on the CPU only")
-    return None
+    else:
+        yield None
 
 
 def _paddle_place(device: str) -> Any:

@@ -1,17 +1,18 @@
-"""The record of an op test class: what it skips, what it did while it ran, and how it is judged once its tests are through.
+"""The record of an op test class: what it skips, what it did while it ran, and what is left to ask once its tests are through.
 
 All of it is kept beside the class, never in it, so that nothing can be inherited, copied or set by hand: a skip or a
 check counts for the class itself, never for a child. What a test sets by hand (`exist_check_grad`, `no_need_check_grad`) is not read.
 
-Gradients that a class left unchecked are probed at its end (`checks.probe`). Under pytest the plugin of the policy judges;
-under plain unittest the class is judged here, as in Paddle, if all of its tests ran. With KARAT_EVIDENCE=DIR a plain
-unittest run leaves the same journal as a pytest run.
+Gradients that a class left unchecked are probed at its end (`checks.probe`). The policy judges, from journals: pytest's
+plugin writes them, and with KARAT_EVIDENCE=DIR a plain unittest run leaves the same.
 """
 
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
+import sys
 import unittest
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,8 +22,10 @@ from weakref import WeakKeyDictionary
 
 from karat.findings import UsageError
 from karat.gradients import session
+from karat.gradients.report import GradReport
 from karat.gradients.session import running_test
-from karat.optests.values import members, read_slots
+from karat.optests.checks import probe
+from karat.optests.subject import members, read_slots
 
 if TYPE_CHECKING:
     from karat.policy.journal import Recorder
@@ -58,9 +61,7 @@ def _stripped(name: str, reason: object) -> str:
 class ClassRecord:
     def __init__(self) -> None:
         self.declared: list[session.Declared] = []
-        self.ran: set[str] = set()  # test methods that ended, with any outcome
-        self.passed = False  # whether one of them passed, by plain unittest's result
-        self.events: list[session.Event] = []
+        self.reports: list[GradReport] = []
         self.begun = False
         self.last: Any = None  # the last instance that was set up: its inputs are what a probe at the end needs
 
@@ -85,9 +86,6 @@ def test_id(cls: type) -> str:
 
 def source(cls: type) -> tuple[str, int]:
     """The file of a class, seen from the current folder, and its line; `` and 0 if unknown."""
-    import inspect
-    import sys
-
     module = sys.modules.get(cls.__module__)
     path = getattr(module, "__file__", None)
     if path is None:
@@ -158,91 +156,47 @@ def begin_test(cls: type) -> None:
 
         recorder.current = test_id(cls)
         if not record.begun:  # with its first test the class counts as found
-            recorder.note(Collected(test=test_id(cls), selected=len(_names(cls))))
+            names = unittest.defaultTestLoader.getTestCaseNames(cls)
+            recorder.note(Collected(test=test_id(cls), selected=len(names)))
     if not record.begun:
         record.begun = True
         cls.addClassCleanup(_end, cls)  # type: ignore[attr-defined] # a TestCase; run even if tearDownClass is overridden
 
 
 def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
-    """A test of the class ended, with any outcome."""
-    record, unit = record_of(type(test)), test_id(type(test))
-    record.ran.add(name)
-    if result is None or running_test() is not None:
+    """A test of the class ended: its outcome goes to the journal of a plain unittest run, if there is one."""
+    recorder = _recorder()
+    if result is None or recorder is None:
         return
+    from karat.policy.journal import ItemOutcome
 
     def reasons(listed: Iterable[tuple[object, str]]) -> list[str]:
         # A subtest stands for its test.
         return [why for one, why in listed if getattr(one, "test_case", one) is test]
 
-    failed, skipped = reasons([*result.failures, *result.errors]), reasons(result.skipped)
-    record.passed |= not failed and not skipped
-    recorder = _recorder()
-    if recorder is not None:
-        from karat.policy.journal import ItemOutcome
-
-        _ran.append(name)
-        outcome: Literal["passed", "failed", "skipped"] = "failed" if failed else "skipped" if skipped else "passed"
-        reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
-        recorder.note(ItemOutcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
+    _ran.append(name)
+    unit, failed, skipped = test_id(type(test)), reasons([*result.failures, *result.errors]), reasons(result.skipped)
+    outcome: Literal["passed", "failed", "skipped"] = "failed" if failed else "skipped" if skipped else "passed"
+    reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
+    recorder.note(ItemOutcome(test=unit, item=f"{unit}::{name}", outcome=outcome, reason=reason))
 
 
 def _remember(event: session.Event) -> None:
-    if _running:
-        record_of(_running[0]).events.append(event)
+    if _running and isinstance(event, session.GradChecked):
+        record_of(_running[0]).reports.append(event.report)
 
 
 def _end(cls: type) -> None:
-    """Probe the gradients without evidence; without pytest, judge the class."""
+    """Probe the gradients without evidence."""
     record = record_of(cls)
     try:
         if record.last is not None:
-            from karat.optests.checks import probe
-
-            reports = [event.report for event in record.events if isinstance(event, session.GradChecked)]
             ops = {event.op for event in record.declared}
-            checked = {one.input for report in reports if report.op in ops for one in report.comparisons if one.counts}
+            mine = [one for report in record.reports if report.op in ops for one in report.comparisons]
+            checked = {one.input for one in mine if one.counts}
             with suppress(UsageError):  # the tests have reported it
                 for event in probe(record.last, test_id(cls), checked):
                     session.notify(event)
-        if running_test() is None and set(_names(cls)) <= record.ran:
-            _judge(cls, record)
     finally:
         _running.clear()
         _records.pop(cls, None)  # a class that runs again starts anew
-
-
-def _judge(cls: type, record: ClassRecord) -> None:
-    """Raise AssertionError with what is missing and the three ways to set it right."""
-    if not record.declared and not record.passed:
-        return  # each of its tests was skipped, or failed before it said what it tests: unittest reports it
-    if not record.declared:
-        raise AssertionError(
-            f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "
-            "a test of anything but an operator inherits from unittest.TestCase"
-        )
-    # What the class lacks by the gate's own rules.
-    from msgspec.structs import replace
-
-    from karat.config import load
-    from karat.policy.evidence import Merged, known_of
-    from karat.policy.exemptions import ExemptionFile, read
-    from karat.policy.gate.decision import Policy, gate, lines
-    from karat.policy.journal import Reported, records_of
-    from karat.system.dates import day
-
-    test, config, today = test_id(cls), load(Path.cwd()), day(None, os.environ)
-    root = config.file.parent if config.file else Path.cwd()
-    written = read(root / config.policy.exemptions, config.policy.exemptions)
-    # Paddle's rule knows of inputs alone; outputs that nobody asks for are for `karat policy gate` to name.
-    said = [one for event in record.events for one in records_of(event, test)]
-    records = [replace(one, unasked=()) if isinstance(one, Reported) else one for one in said]
-    merged = Merged(tests={test: known_of(test, records)}, ran=1)
-    # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
-    held = gate(merged, Policy(exemptions=ExemptionFile(entries=written.entries), today=today))
-    if held.exit_code:
-        raise AssertionError("\n".join(lines(gate(merged, Policy(exemptions=written, today=today)), today=today)))
-
-
-def _names(cls: type) -> list[str]:
-    return list(unittest.defaultTestLoader.getTestCaseNames(cls))

@@ -20,23 +20,31 @@ out; a warning says so, and it is never counted as evidence.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import random
 import re
 import unittest
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 from msgspec import structs
 
 from karat.findings import UsageError, suggest
 from karat.gradients.report import GradReport, GradVerdict
-from karat.optests import frameworks, lifecycle
+from karat.optests import checks, frameworks, lifecycle
 from karat.optests.lifecycle import declare, skip_check_grad_ci, skip_check_inplace_ci
-from karat.optests.subject import OpSetup, Subject, op_name, read_setup, subject_at
-from karat.optests.values import in_double, is_low, members, read_slots
+from karat.optests.subject import (
+    OpSetup,
+    Subject,
+    in_double,
+    is_low,
+    members,
+    op_name,
+    read_setup,
+    read_slots,
+    subject_at,
+)
 
 _log = logging.getLogger("karat.optests")
 
@@ -58,24 +66,6 @@ __unittest = True
 """Unittest leaves these frames out, and so does pytest for its classes: a failure is of the test's own line."""
 _SEEDS = (123, 124)
 """numpy's and random's, as in Paddle; before every test, so that one test alone sees the same inputs."""
-
-
-P = ParamSpec("P")
-
-
-def at_every_place(check: Callable[Concatenate[Any, Any, P], object]) -> Callable[Concatenate[Any, P], None]:
-    """The check that takes no place, and is made at all of them."""
-
-    def everywhere(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._everywhere(lambda place: getattr(self, check.__name__)(place, *args, **kwargs))
-
-    signature = inspect.signature(check)
-    without = [one for name, one in signature.parameters.items() if name != "place"]
-    everywhere.__signature__ = signature.replace(parameters=without, return_annotation="None")  # type: ignore[attr-defined]
-    everywhere.__name__ = check.__name__.removesuffix("_with_place")
-    everywhere.__qualname__ = f"OpTest.{everywhere.__name__}"
-    everywhere.__doc__ = str(check.__doc__).replace("at this place; skipped if it is not there", "at every place")
-    return everywhere
 
 
 class OpTest(unittest.TestCase):
@@ -127,14 +117,13 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """Check that the op's outputs are `self.outputs`, at this place; skipped if it is not there."""
-        from karat.optests.checks import OutputTolerance, compare_outputs
-
         refuse_or_warn(self, asked, check_dygraph=check_dygraph)
         left_out = _name_set(no_check_set)
-        tolerance = OutputTolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
-        self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
+        tolerance = checks.OutputTolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
+        self._at(place, lambda subject: checks.compare_outputs(subject, tolerance, left_out))
 
-    check_output = at_every_place(check_output_with_place)  # type: ignore[arg-type] # `**asked` might hold a place
+    def check_output(self, *args: Any, **kwargs: Any) -> None:
+        self._everywhere(lambda place: self.check_output_with_place(place, *args, **kwargs))
 
     def check_output_customized(self, checker: Callable[[list[Any]], Any], place: Any = None) -> None:
         """Call a function that judges the op's outputs."""
@@ -149,10 +138,9 @@ class OpTest(unittest.TestCase):
 
     def calc_output(self, place: Any = None) -> list[Any]:
         """The op's outputs as numpy arrays, in order."""
-        from karat.optests.checks import array_of
 
         def outputs(subject: Subject) -> list[Any]:
-            return [array_of(subject.setup.framework, one) for one in subject.outputs().values()]
+            return [checks.array_of(subject.setup.framework, one) for one in subject.outputs().values()]
 
         made: list[Any] = self._at(place, outputs)
         return made
@@ -165,7 +153,7 @@ class OpTest(unittest.TestCase):
         inputs_to_check: str | Iterable[str],
         output_names: str | Iterable[str],
         no_grad_set: Iterable[str] | None = None,
-        numeric_grad_delta: float | None = None,
+        numeric_grad_delta: float | None = None,  # noqa: ARG002 - karat finds the steps itself
         in_place: bool = False,  # noqa: FBT001, FBT002, ARG002 - inputs are never written to here
         max_relative_error: float | None = None,
         user_defined_grads: Any = None,
@@ -174,27 +162,28 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> GradReport:
         """Check the gradients of inputs, at this place; skipped if it is not there."""
-        from karat.optests.checks import GradRequest, backward, check
-
         refuse_or_warn(self, asked, KARATS, check_dygraph=check_dygraph)
         excluded = _name_set(no_grad_set)
         self._declared(excluded)
-        wanted = GradRequest(
+        wanted = checks.GradRequest(
             inputs=_names(inputs_to_check),
             outputs=_names(output_names),
             no_grad=excluded,
             rtol=max_relative_error,
-            delta=numeric_grad_delta,
             grads=user_defined_grads,
             cotangents=user_defined_grad_outputs,
             more={name: value for name, value in asked.items() if name in KARATS},
         )
         report: GradReport = self._at(
-            place, lambda subject: check(self, subject, wanted), lambda subject: backward(self, subject, wanted)
+            place,
+            lambda subject: checks.check(self, subject, wanted),
+            lambda subject: checks.backward(self, subject, wanted),
         )
         return require_evidence(report)
 
-    check_grad = at_every_place(check_grad_with_place)  # type: ignore[arg-type] # `**asked` might hold a place
+    def check_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Check the gradients of inputs at every place."""
+        self._everywhere(lambda place: self.check_grad_with_place(place, *args, **kwargs))
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -244,7 +233,6 @@ class OpTest(unittest.TestCase):
     # -- what Paddle's tests ask of themselves -------------------------------------------------
 
     def is_bfloat16_op(self) -> bool:
-        """Whether an input is bfloat16 (uint16)."""
         return "bfloat16" in self._dtypes()
 
     def is_float16_op(self) -> bool:

@@ -9,7 +9,7 @@ This is for files that exist; in new ones, `karat.OpTest` and numpy's own types 
 from __future__ import annotations
 
 import unittest
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,12 @@ import numpy as np
 
 from karat.optests.lifecycle import skip_check_grad_ci, skip_check_inplace_ci
 from karat.optests.op_test import OpTest
-from karat.optests.values import Array, convert_float_to_uint16, convert_uint16_to_float, copy_bits_from_float_to_uint16
+from karat.optests.subject import (
+    Array,
+    convert_float_to_uint16,
+    convert_uint16_to_float,
+    copy_bits_from_float_to_uint16,
+)
 
 __all__ = [
     "OpTest",
@@ -41,6 +46,7 @@ __all__ = [
 ]
 
 Decorator = Callable[[Any], Any]
+_STATIC = "this runs a static graph, which karat does not"
 
 
 def _paddle() -> Any:
@@ -106,30 +112,6 @@ def randomize_probability(batch_size: int, class_num: int, dtype: str = "float32
     return np.asarray(rows / rows.sum(axis=1, keepdims=True), dtype=dtype)
 
 
-def check_out_dtype(
-    api_fn: Callable[..., Any],
-    in_specs: Sequence[Sequence[Any]],
-    expect_dtypes: Sequence[str],
-    target_index: int = 0,
-    **configs: Any,
-) -> None:
-    """A function of Paddle gives the dtype it should, for each of several; the one at `target_index` goes in."""
-    paddle = _paddle()
-    for expected in expect_dtypes:
-        with paddle_static_guard(), paddle.static.program_guard(paddle.static.Program()):
-            given = [
-                paddle.static.data(
-                    name=f"data_{n}",
-                    shape=spec[0],
-                    dtype=spec[1] if len(spec) > 1 else (expected if n == target_index else "float32"),
-                )
-                for n, spec in enumerate(in_specs)
-            ]
-            found = str(api_fn(*given, **configs).dtype).rpartition(".")[2].lower()
-        if found != str(expected):
-            raise AssertionError(f"{getattr(api_fn, '__name__', api_fn)}: expected the dtype {expected}, found {found}")
-
-
 def _set_use_system_allocator(value: object = None) -> object:
     """Nothing to set: how Paddle finds memory is no business of a gradient."""
     return value
@@ -137,9 +119,12 @@ def _set_use_system_allocator(value: object = None) -> object:
 
 def get_numeric_gradient(*_args: Any, **_kwargs: Any) -> Any:
     """Not here: Paddle's runs a static graph, one element at a time."""
-    raise unittest.SkipTest(
-        "get_numeric_gradient runs a static graph, which karat does not; call self.check_grad instead"
-    )
+    raise unittest.SkipTest(f"{_STATIC}; call self.check_grad instead")
+
+
+def check_out_dtype(*_args: Any, **_kwargs: Any) -> Any:
+    """Not here: Paddle's asks a static graph which dtype it would give."""
+    raise unittest.SkipTest(_STATIC)
 
 
 class OpTestTool:
@@ -151,12 +136,10 @@ class OpTestTool:
 
     @classmethod
     def skip_if_not_cpu(cls) -> Decorator:
-        """Skips where Paddle would not compute on the CPU."""
         return cls.skip_if(_paddle().is_compiled_with_cuda(), "Paddle computes on a GPU here")
 
     @classmethod
     def skip_if_not_cpu_bf16(cls) -> Decorator:
-        """Skips where the CPU has no bfloat16."""
         paddle = _paddle()
         able = not paddle.is_compiled_with_cuda() and paddle.base.core.supports_bfloat16()
         return cls.skip_if(not able, "the CPU has no bfloat16 here")

@@ -1,5 +1,9 @@
 """An op test, once set up, as a flat function over named tensors of its framework.
 
+A slot of `inputs` and `outputs` holds an array, an array with its sequence lengths (`(array, lod)`), or a list of named
+arrays (`[("x0", array), …]`), as in Paddle. uint16 stands for bfloat16, the upper half of a float32; cutting off the lower
+half is what test files expect of the conversions here: their expected values were made by them.
+
 Inputs and attributes of the op become arguments of the function that stands for it. Where the framework knows the op's
 own signature, its order decides, as in Paddle: the nth input or attribute of the op is the nth parameter of the
 function. Where it is unknown, names decide (without regard to case and underscores: `transpose_X` is `transposex`),
@@ -9,16 +13,128 @@ then the order in which the test wrote them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from karat.findings import UsageError
+from karat.gradients.adapters import adapter_named
 from karat.optests.frameworks import framework_of
-from karat.optests.values import ArraySlot, members, read_slots
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def copy_bits_from_float_to_uint16(f: float) -> int:
+    """The upper 16 bits of a float32."""
+    return int(convert_float_to_uint16(np.float32(f)))
+
+
+def convert_float_to_uint16(float_list: Any, data_format: str = "NCHW") -> Array:  # noqa: ARG001 - Paddle's signature; where an element lies does not change it
+    """Floats as bfloat16 bits, cut off rather than rounded."""
+    narrow = np.asarray(float_list, dtype=np.float32)
+    bits = np.ascontiguousarray(narrow).view(np.uint32) >> np.uint32(16)
+    return bits.astype(np.uint16).reshape(narrow.shape)
+
+
+def convert_uint16_to_float(in_list: Any) -> Array:
+    """bfloat16 bits as float32, exactly."""
+    bits = np.asarray(in_list, dtype=np.uint16)
+    wide = np.ascontiguousarray(bits).astype(np.uint32) << np.uint32(16)
+    return wide.view(np.float32).reshape(bits.shape)
+
+
+class NamedArray(msgspec.Struct, frozen=True, kw_only=True):
+    """One named array of a slot."""
+
+    name: str
+    array: Array  # with bfloat16 widened to float32, exactly
+    dtype: str  # by karat's names
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether it may have a gradient: floats and complex numbers."""
+        return self.array.dtype.kind in "fc" or self.dtype.startswith(("float", "bfloat"))
+
+
+class ArraySlot(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `inputs` or `outputs`."""
+
+    name: str
+    members: tuple[NamedArray, ...]
+    listed: bool = False  # it was written as a list, so the function gets one
+
+
+def read_slots(values: Any, where: str) -> tuple[ArraySlot, ...]:
+    """Every slot that is there; None stands for one that is left out."""
+    if not isinstance(values, Mapping):
+        text = f"{where}: expected a dict of arrays, found {type(values).__name__}"
+        raise UsageError(text, next_command="write self.inputs = {'X': array} in setUp")
+    found = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        named = value if isinstance(value, list) and value else None
+        if named and all(isinstance(one, np.ndarray) for one in named):
+            named = [(f"{name}.{n}", one) for n, one in enumerate(named)]
+        if named and all(isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str) for one in named):
+            inside = tuple(read_array(inner, one, where) for inner, one in named)
+            found.append(ArraySlot(name=name, members=inside, listed=True))
+        else:
+            found.append(ArraySlot(name=name, members=(read_array(name, value, where),)))
+    slots = tuple(found)
+    names = Counter(one.name for one in members(slots))
+    for name in (one for one, times in names.items() if times > 1):
+        raise UsageError(
+            f"{where}: expected names that differ, found {name!r} {names[name]} times",
+            next_command="give each array of a list a name of its own: [('x0', array), ('x1', array)]",
+        )
+    return slots
+
+
+def in_double(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
+    """The same with low precision as float64."""
+
+    def wide(one: NamedArray) -> NamedArray:
+        return replace(one, array=one.array.astype(np.float64), dtype="float64") if is_low(one.dtype) else one
+
+    return tuple(replace(slot, members=tuple(map(wide, slot.members))) for slot in slots)
+
+
+def is_low(dtype: str) -> bool:
+    """Whether it is a float of less than 32 bits."""
+    return dtype.startswith(("float16", "bfloat16", "float8"))
+
+
+def members(slots: tuple[ArraySlot, ...]) -> Iterator[NamedArray]:
+    for slot in slots:
+        yield from slot.members
+
+
+def read_array(name: str, value: Any, where: str) -> NamedArray:
+    """One array, by its name; an error says where it was written."""
+    # Of an array and its sequence lengths, the array: ops that take the others cannot be called as a function.
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list)
+    held = value[0] if pair else value
+    array: Array | None = None  # rows of different lengths and several unnamed arrays are none
+    if not (isinstance(held, tuple) and any(isinstance(one, np.ndarray) for one in held)):
+        with suppress(ValueError):
+            array = np.asarray(held)
+    if array is None or array.dtype.kind not in "biufcV":
+        found = "" if array is None else f" ({array.dtype})"
+        text = f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__}{found}"
+        raise UsageError(text, next_command="give a numpy array, (array, lod) or [(name, array), …]")
+    if array.dtype == np.uint16:
+        return NamedArray(name=name, array=convert_uint16_to_float(array), dtype="bfloat16")
+    if array.dtype.kind == "V":  # ml_dtypes' small floats, which numpy does not count as numbers
+        return NamedArray(name=name, array=array.astype(np.float32), dtype=str(array.dtype))
+    return NamedArray(name=name, array=array, dtype=str(array.dtype))
+
 
 # Parameters that ops do not have: Paddle leaves them at their defaults, and so does everybody.
 PASSED_OVER = frozenset({"name", "dtype", "out", "output"})
@@ -56,12 +172,23 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(one.name for one in every if isinstance(one, InputArgument))
 
 
-class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What the test wrote: input slots, and attributes that are not None."""
+class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What the test wrote; attributes that are None are left out."""
 
     op: str
-    slots: tuple[str, ...]
+    function: Callable[..., Any]
+    framework: str
+    inputs: tuple[ArraySlot, ...]
     attrs: Mapping[str, Any]
+    outputs: tuple[ArraySlot, ...]
+    out_names: tuple[str, ...] | None = None  # `python_out_sig`: the outputs that the function gives, in order
+    inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
+    """`python_out_sig_sub_name`: names of the tensors in a list that comes out."""
+    widened: bool = False  # to float64, where the test's own precision has no kernel
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.inputs)
 
     def input(self, name: str) -> Argument | None:
         return InputArgument(name) if name in self.slots else None
@@ -71,8 +198,9 @@ class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
         return AttributeArgument(self.attrs[name]) if name in self.attrs else self.input(name)
 
 
-def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signature | None) -> CallPlan:
-    """How to call the function with what the test gives."""
+def plan_call(given: OpSetup, signature: Signature | None) -> CallPlan:
+    """How to call the test's function with what the test gives."""
+    function = given.function
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -117,7 +245,7 @@ def plan_call(function: Callable[..., Any], given: OpArguments, signature: Signa
     return CallPlan(positional=tuple(positional), keyword=keyword)
 
 
-def _in_order(parameters: Sequence[inspect.Parameter], given: OpArguments, signature: Signature) -> ByParameter:
+def _in_order(parameters: Sequence[inspect.Parameter], given: OpSetup, signature: Signature) -> ByParameter:
     """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
     queue = [given.input(name) for name in signature.inputs]
     queue += [given.either(name) for name in signature.attrs]
@@ -136,7 +264,7 @@ def _in_order(parameters: Sequence[inspect.Parameter], given: OpArguments, signa
     return found
 
 
-def _by_name(parameters: Sequence[inspect.Parameter], given: OpArguments) -> tuple[ByParameter, list[str]]:
+def _by_name(parameters: Sequence[inspect.Parameter], given: OpSetup) -> tuple[ByParameter, list[str]]:
     """What goes where, and what nothing takes."""
 
     def folded(name: str) -> str:
@@ -186,19 +314,6 @@ def signature_of(
     return Signature(inputs=names[0], attrs=names[1], outputs=names[2])
 
 
-class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
-    op: str
-    function: Callable[..., Any]
-    framework: str
-    inputs: tuple[ArraySlot, ...]
-    attrs: Mapping[str, Any]
-    outputs: tuple[ArraySlot, ...]
-    out_names: tuple[str, ...] | None = None  # `python_out_sig`: the outputs that the function gives, in order
-    inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
-    """`python_out_sig_sub_name`: names of the tensors in a list that comes out."""
-    widened: bool = False  # to float64, where the test's own precision has no kernel
-
-
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A flat function: named tensors in, named tensors out."""
 
@@ -210,7 +325,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature | None
 
     def __call__(self, *tensors: Any) -> dict[str, Any]:
-        """Every output by its name."""
         given = iter(tensors)
         slots: dict[str, Any] = {}
         for slot in self.setup.inputs:
@@ -321,8 +435,6 @@ def op_name(test: Any) -> str:
 
 def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:
     """The subject with its tensors on a device; must be called within `frameworks.device_scope`."""
-    from karat.gradients.adapters import adapter_named
-
     adapter = adapter_named(setup.framework)
     flat = list(members(setup.inputs))
     tensors = tuple(adapter.from_numpy(one.array, one.dtype, like) for one in flat)
@@ -332,12 +444,11 @@ def subject_at(setup: OpSetup, device: str, like: Any) -> Subject:
         inputs = {slot.name: [next(given) for _ in slot.members] for slot in setup.inputs}
         outputs = tuple(slot.name for slot in setup.outputs)
         signature = signature_of(setup.op, inputs, outputs, setup.attrs)
-    arguments = OpArguments(op=setup.op, slots=tuple(slot.name for slot in setup.inputs), attrs=setup.attrs)
     return Subject(
         setup=setup,
         device=device,
         names=tuple(one.name for one in flat),
         tensors=tensors,
-        plan=plan_call(setup.function, arguments, signature),
+        plan=plan_call(setup, signature),
         signature=signature,
     )

@@ -1,6 +1,6 @@
 """Coverage: which gradients have evidence, op × dtype × device × mode × order; as text, JSON and an HTML page.
 
-On the page the table is markup, so that it can be read without scripts; the script only filters. Names of ops, tests
+On the page all is markup, so that it can be read without scripts; the script only filters. Names of ops, tests
 and inputs are hostile: they go through `html.text` and nowhere into the script.
 """
 
@@ -19,13 +19,11 @@ from karat.findings import Finding, Severity
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import ByOp, Exemption
-from karat.policy.gate.baseline import is_among
 from karat.policy.gate.needs import DOUBLE, is_differentiable, same_device
 from karat.policy.journal import Evidence
 from karat.report import html
-from karat.report.json import encode_report
 from karat.report.terminal import Line
-from karat.report.words import count, cut, elide, printable
+from karat.report.words import count, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]  # Gravest first.
 RowState = Literal[CellState, "no-float"]
@@ -43,8 +41,14 @@ MARKS: dict[CellState, tuple[str, str]] = {
 }
 _DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 _SHORT = dict(zip(_DTYPES, ("c128", "f64", "c64", "f32", "bf16", "f16"), strict=True))
-_MANY = 60  # Ops up to which each gets a line; above, those without a problem are grouped.
+_MANY = 60  # Ops up to which each gets a line; above, those with a problem do.
 _FINE = frozenset({"exempt", "strong", "no-float"})
+_TONES = {
+    **dict.fromkeys(("failed", "missing"), "grave"),
+    **dict.fromkeys(("inconclusive", "vacuous", "weak"), "warn"),
+    "exempt": "info",
+    "strong": "good",
+}
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -62,8 +66,6 @@ class Cell(Column, frozen=True, kw_only=True):
     state: CellState
     inputs: dict[str, CellState]
     comparisons: int = 0
-    smallest_error: float | None = None
-    """The smallest error of one element that all of its comparisons could have seen."""
 
     @property
     def column(self) -> Column:
@@ -94,23 +96,16 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coverage(
-    merged: Merged,
-    *,
-    entries: Sequence[Exemption] = (),
-    devices: Sequence[str] = (),
-    ops: Mapping[str, tuple[str, ...]] | None = None,
-    only: Sequence[str] = (),
+    merged: Merged, *, entries: Sequence[Exemption] = (), devices: Sequence[str] = (), only: Sequence[str] = ()
 ) -> Coverage:
-    """The matrix of all ops with evidence, with op tests, or of the registered namespaces."""
+    """The matrix of all ops with evidence or with op tests."""
     tests: dict[str, dict[str, KnownTest]] = {}
     for known in merged.tests.values():
         for op in {e.op for e in known.evidence} | {one.op for one in known.declared}:
             tests.setdefault(op, {})[known.test] = known
-    seen = frozenset(tests)
-    bare = [op for op, others in (ops or {}).items() if not any(is_among(name, seen) for name in (op, *others))]
-    wanted = [op for op in (*seen, *bare) if not only or any(fnmatchcase(op, glob) for glob in only)]
+    wanted = [op for op in tests if not only or any(fnmatchcase(op, glob) for glob in only)]
     named = ByOp(entries)
-    rows = [_row(op, tests.get(op, {}), named.about(op), devices) for op in sorted(wanted)]
+    rows = [_row(op, tests[op], named.about(op), devices) for op in sorted(wanted)]
     columns = {cell.column for row in rows for cell in row.cells}
     states = Counter(row.state for row in rows)
     return Coverage(
@@ -136,8 +131,7 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
     about = [entry for entry in entries if entry.covers("gradient", op)]
 
     def without(name: str, column: Column) -> CellState:
-        given = None if name == "*" else name
-        exempt = any(entry.speaks_of(test, given, column.dtype) for entry in about for test in tests or ("",))
+        exempt = any(entry.speaks_of(test, name, column.dtype) for entry in about for test in tests)
         return "exempt" if exempt else "missing"
 
     by_column: dict[Column, list[Evidence]] = {}
@@ -162,23 +156,12 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
             key, state = e.input.casefold(), _state(e)
             best[key] = max(best.get(key, state), state, key=lambda s: (s == "failed", STATES.index(s)))
         states = {name: best.get(key) or without(name, column) for key, name in sorted(names.items())}
-        if not states and column in asked and (declared or not tests):
-            states = {"*": without("*", column)}
         if not states:
             continue
-        smallest = [e.smallest_error for e in mine if e.counts]
-        told = [one for one in smallest if one is not None]
-        cells.append(
-            Cell(
-                **structs.asdict(column),
-                state=min(states.values(), key=STATES.index),
-                inputs=states,
-                comparisons=len(mine),
-                smallest_error=max(told) if told and len(told) == len(smallest) else None,
-            )
-        )
-    gravest: RowState = min((cell.state for cell in cells), key=STATES.index, default="no-float")
-    return Row(op=op, state=gravest, tests=tuple(tests), cells=tuple(sorted(cells, key=_place)))
+        gravest = min(states.values(), key=STATES.index)
+        cells.append(Cell(**structs.asdict(column), state=gravest, inputs=states, comparisons=len(mine)))
+    gravest_cell: RowState = min((cell.state for cell in cells), key=STATES.index, default="no-float")
+    return Row(op=op, state=gravest_cell, tests=tuple(tests), cells=tuple(sorted(cells, key=_place)))
 
 
 def _state(e: Evidence) -> CellState:
@@ -191,109 +174,63 @@ def _state(e: Evidence) -> CellState:
     return "inconclusive" if e.verdict is GradVerdict.INCONCLUSIVE else "weak"
 
 
-def document(found: Coverage) -> bytes:
-    return encode_report(SCHEMA, found)
-
-
-def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[Line]:
+def lines(found: Coverage, *, every: bool = False) -> Iterator[Line]:
     """The matrix, the legend, the summary; `every`: a line per op, however many there are."""
-    if found.rows:
-        alone = every or len(found.rows) <= _MANY
-        names = [printable(row.op) for row in found.rows if alone or row.state not in _FINE]
-        room = min(40, max(map(len, names), default=12))
-        for number, block in enumerate(_blocks(found.columns, max(8, width - room - 2))):
-            if number:
-                yield ()
-            # A line of devices over a line of precisions.
-            devices = ""
-            for device, mine in groupby(block, key=lambda column: column.device):
-                devices += f" {printable(device)}".ljust(sum(len(block[column]) + 1 for column in mine))
-            yield ((" " * room + devices.rstrip(), "dim"),)
-            yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in block.values()), "bold"))
-            for rows in _grouped(found.rows, list(block), alone=alone):
-                yield _line(rows, block, room=room, width=width)
+    rows = [row for row in found.rows if every or len(found.rows) <= _MANY or row.state not in _FINE]
+    if rows:
+        room = min(40, max(len(printable(row.op)) for row in rows))
+        labels, devices = _labels(found.columns), ""
+        for device, mine in groupby(labels, key=lambda column: column.device):
+            devices += f" {printable(device)}".ljust(sum(len(labels[column]) + 1 for column in mine))
+        yield ((" " * room + devices.rstrip(), "dim"),)
+        yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in labels.values()), "bold"))
+        for row in rows:
+            pieces: list[tuple[str, str]] = [(elide(printable(row.op), room).ljust(room), "")]
+            cells = {cell.column: cell.state for cell in row.cells}
+            for column, label in labels.items():
+                mark, style = MARKS[cells[column]] if column in cells else ("·", "dim")
+                pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
+            yield tuple(pieces)
         yield ()
-        there = {cell.state for row in found.rows for cell in row.cells}
+        there = {cell.state for row in rows for cell in row.cells}
         keys = [(MARKS[state], (f" {state}   ", "dim")) for state in reversed(STATES) if state in there]
         yield (*chain(*keys), ("· not required   → forward mode   ² second order", "dim"))
+    if left := len(found.rows) - len(rows):
+        yield ((f"{count(left, 'op')} without a problem not shown (--all shows them)", "dim"),)
     yield (("".join(found.summary), "bold"),)
 
 
-def _blocks(columns: Sequence[Column], room: int) -> Iterator[dict[Column, str]]:
-    """Columns that fit beside each other, with their labels: together at least as wide as their device's name."""
+def _labels(columns: Sequence[Column]) -> dict[Column, str]:
+    """`f64`, `f64→` forward, `f64²` of second order; together at least as wide as their device's name."""
     labels: dict[Column, str] = {}
     for device, mine in groupby(columns, key=lambda column: column.device):
         each = {}
-        for column in mine:  # `f64`, `f64→` forward, `f64²` of second order
+        for column in mine:
             order = {1: "", 2: "²", 3: "³"}.get(column.order, f"^{column.order}")
             mode = "→" if column.mode == "forward" else ""
             each[column] = f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
         lack = len(printable(device)) - len(" ".join(each.values()))
         each[list(each)[-1]] += " " * max(0, lack)
         labels |= each
-    block: dict[Column, str] = {}
-    for column, label in labels.items():
-        if block and sum(len(each) + 1 for each in block.values()) + len(label) + 1 > room:
-            yield block
-            block = {}
-        block[column] = label
-    if block:
-        yield block
-
-
-def _grouped(rows: Sequence[Row], columns: Sequence[Column], *, alone: bool) -> Iterator[Sequence[Row]]:
-    """Rows that look alike together, where there are many and nothing is wrong with them."""
-    single = [row for row in rows if alone or row.state not in _FINE]
-    yield from ([row] for row in single)
-    groups: dict[tuple[CellState | None, ...], list[Row]] = {}
-    for row in rows[len(single) :]:
-        cells = {cell.column: cell.state for cell in row.cells}
-        groups.setdefault(tuple(cells.get(column) for column in columns), []).append(row)
-    yield from groups.values()
-
-
-def _line(rows: Sequence[Row], block: Mapping[Column, str], *, room: int, width: int) -> Line:
-    name = printable(rows[0].op) if len(rows) == 1 else count(len(rows), "op")
-    pieces: list[tuple[str, str]] = [(elide(name, room).ljust(room), "")]
-    cells = {cell.column: cell.state for cell in rows[0].cells}
-    for column, label in block.items():
-        cell = cells.get(column)
-        mark, style = MARKS[cell] if cell else ("·", "dim")
-        pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
-    if len(rows) > 1:
-        left = max(12, width - room - sum(len(label) + 1 for label in block.values()) - 2)
-        names = ", ".join(printable(row.op) for row in rows)
-        pieces.append((f"  {cut(names, left)}", "dim"))
-    return tuple(pieces)
+    return labels
 
 
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
-    ops, rest = found.summary
+    answer = "".join(found.summary)
     marks = "".join(f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>' for state in reversed(STATES))
-    items = "".join(
-        f'<li class="{one.severity.value}"><b>{html.text(one.kind)}</b> {html.text(one.message)}</li>'
-        for one in found.findings
-        if one.severity is not Severity.INFO
-    )
     body = html.fill(
         html.asset("karat.policy", "page/coverage.html"),
         {
-            "title": html.text(title),
-            "totals": f"<strong>{ops}</strong>{rest}.",
-            "findings": f'<ul class="findings">{items}</ul>' if items else "",
-            "chips": "".join(
-                f'<button type="button" aria-pressed="false" data-state="{state}">{state} {number:,}</button>'
-                for state, number in found.states.items()
-                if number
-            ),
+            "top": html.head(answer, about=title),
+            "findings": html.findings([one for one in found.findings if one.severity is not Severity.INFO]),
+            "bar": html.filter_bar("ops", html.states(found.states, _TONES)),
             "head": "".join(_page_head(found.columns)),
             "rows": "\n".join(_page_row(row, found.columns) for row in found.rows),
             "legend": f'{marks}<span class="key"><b>·</b>not required</span>',
         },
     )
-    style, script = (html.asset("karat.policy", f"page/coverage.{kind}") for kind in ("css", "js"))
-    return html.page(title=title, body=body, style=style, script=script)
+    return html.page(title=answer, body=body, style=html.asset("karat.policy", "page/coverage.css"))
 
 
 def _page_head(columns: Sequence[Column]) -> Iterator[str]:
@@ -310,8 +247,9 @@ def _page_head(columns: Sequence[Column]) -> Iterator[str]:
 
 def _page_row(row: Row, columns: Sequence[Column]) -> str:
     cells = {cell.column: cell for cell in row.cells}
-    tests = html.text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
-    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{html.text(row.op)}</th>']
+    tests = html.text(f"{row.op}: {', '.join(row.tests[:8])}")
+    name = html.text(row.op)
+    parts = [f'<tr data-state="{row.state}" data-name="{name}"><th class="op" scope="row" title="{tests}">{name}</th>']
     last = ""
     for column in columns:
         cell, edge = cells.get(column), " first" if column.device != last else ""
@@ -319,10 +257,8 @@ def _page_row(row: Row, columns: Sequence[Column]) -> str:
         if cell is None:
             parts.append('<td class="first"><i>·</i></td>' if edge else "<td><i>·</i></td>")
             continue
-        each = ", ".join(f"{name} {state}" for name, state in cell.inputs.items() if name != "*")
-        hint = f"{cell.state}: {each or 'no test'} ({count(cell.comparisons, 'comparison')})"
-        if cell.smallest_error is not None:
-            hint += f"; an error of {cell.smallest_error:.1e} in one element would have been seen"
+        each = ", ".join(f"{name} {state}" for name, state in cell.inputs.items())
+        hint = f"{cell.state}: {each} ({count(cell.comparisons, 'comparison')})"
         mark = f'<b aria-label="{cell.state}">{MARKS[cell.state][0]}</b>'
         parts.append(f'<td class="{cell.state}{edge}" title="{html.text(hint)}">{mark}</td>')
     return "".join([*parts, "</tr>"])

@@ -30,6 +30,7 @@ from karat.report.json import sayable
 from karat.report.words import cut, few
 from karat.system import ci, git
 from karat.system.command import Command
+from karat.system.foreign.limits import CLOSED
 
 SCHEMA = "karat.evidence/1"
 _LINE = 1 << 20  # No line that karat writes is longer.
@@ -137,18 +138,15 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_default
     python: str
     started: str
     commit: str | None = None
-    shard: str | None = None
     run: str | None = None  # The CI run, or what KARAT_SESSION says: sessions of one run belong together.
     root: str = ""
     """Where pytest's root lies in its repository: two suites of one repository may have tests of the same name."""
-    forked: bool = False  # In a process that a test forked, which may end without a word, and so seals each line.
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
     """A worker came to its end; a journal without this line was cut off."""
 
     exit_status: int
-    records: int
     ran: int = 0  # Tests of any kind that were run.
     uncollected: tuple[str, ...] = ()
     """Files that could not be collected, so that nobody knows which tests they hold; `.` is the whole session."""
@@ -160,8 +158,6 @@ Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | Item
 
 
 class EvidenceJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker left."""
-
     path: str
     group: str  # The folder it lies in.
     began: Began | None = None
@@ -171,7 +167,6 @@ class EvidenceJournal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Whose journal it is; empty where it does not say."""
         return self.began.session if self.began else ""
 
     @property
@@ -218,8 +213,6 @@ def read_journal(path: Path) -> EvidenceJournal:
         pass
     elif ended is None:
         wrong = "it has no last line: its worker was killed, or is still running"
-    elif ended.records != len(lines) - 1:
-        wrong = f"expected {ended.records} records before its last line, found {len(lines) - 1}"
     elif "." in ended.uncollected:
         wrong = "it ended while tests were being collected"
     elif ended.uncollected:
@@ -256,10 +249,8 @@ class Recorder:
         self.worker = worker
         self._suite = suite
         self.current: str | None = None  # The test that runs now; where there is none, events say theirs.
-        self.written = 0
         self._environment = os.environ if environment is None else environment
         self._pid = os.getpid()
-        self._forked = False
         self._handle: int | None = None
         self._seal = hashlib.sha256()
 
@@ -269,21 +260,16 @@ class Recorder:
             self.note(record)
 
     def note(self, record: Record) -> None:
-        """Writes one line."""
-        self.begin()
-        self._append(record)
-        if self._forked:
-            self._seal_lines()
+        if os.getpid() == self._pid:  # one that a test forked would write lines of its own between these
+            self.begin()
+            self._append(record)
 
     def end(self, exit_status: int = 0, *, ran: int = 0, uncollected: Iterable[str] = (), whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
         self.begin()  # a session without a word about gradients has a journal, too
-        self._seal_lines(exit_status, ran=ran, uncollected=tuple(uncollected), whole=whole)
+        said: dict[str, Any] = {"ran": ran, "uncollected": tuple(uncollected), "whole": whole}
+        self._append(Ended(exit_status=exit_status, seal=self._seal.hexdigest(), **said))
         self.close()
-
-    def _seal_lines(self, exit_status: int = 0, **said: Any) -> None:
-        seal = self._seal.hexdigest()
-        self._append(Ended(exit_status=exit_status, records=self.written, seal=seal, **said))
 
     def close(self) -> None:
         if self._handle is not None:
@@ -292,11 +278,7 @@ class Recorder:
 
     def begin(self) -> None:
         """The first line, unless it stands there; from then on a journal without a last line was cut off."""
-        if os.getpid() != self._pid:
-            # With the parent's handle, lines of both would be one journal of neither.
-            self._pid, self._handle, self.written = os.getpid(), None, 0
-            self._forked, self._seal = True, hashlib.sha256()
-        elif self._handle is not None:
+        if self._handle is not None:
             return
         import platform
         from datetime import UTC, datetime
@@ -307,13 +289,12 @@ class Recorder:
         path = self.folder / f"evidence-{'-'.join(words)}-{self._pid}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | CLOSED
             self._handle = os.open(path, flags, 0o644)
         except OSError as error:
             text = f"cannot write evidence to {path}: {error.strerror or error}"
             raise CannotVerify(text, next_command="pytest --karat-evidence=DIR  # a folder you may write to") from error
         environ = self._environment
-        node, total = environ.get("CI_NODE_INDEX"), environ.get("CI_NODE_TOTAL")
         self._append(
             Began(
                 session=self.session,
@@ -322,10 +303,8 @@ class Recorder:
                 python=platform.python_version(),
                 started=datetime.now(UTC).isoformat(),
                 commit=tested_commit(self._suite, environ),
-                shard=environ.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
                 run=run_of(environ),
                 root=place_of(self._suite) if self._suite else "",
-                forked=self._forked,
             )
         )
 
@@ -336,7 +315,6 @@ class Recorder:
         line = memoryview(data)
         while line:
             line = line[os.write(self._handle, line) :]
-        self.written += 1
 
 
 def run_of(environment: Mapping[str, str]) -> str | None:

@@ -27,19 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="check this session against the gradient policy when it ends; tests that were not selected are not judged",
     )
     group.addoption("--karat-grad-seed", metavar="N", type=int, help="seed of gradient checks, to repeat one")
-    group.addoption(
-        "--karat-grad-focus",
-        metavar="INPUT:OUTPUT:DTYPE",
-        help="make only this comparison in gradient checks, to repeat one",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Pass replay options on through the environment; start recording if somebody asked for it."""
-    for option in ("karat_grad_seed", "karat_grad_focus"):
-        value = config.getoption(option)
-        if value is not None:
-            os.environ[option.upper()] = str(value)
+    """Pass a replay's seed on through the environment; start recording if somebody asked for it."""
+    if (seed := config.getoption("karat_grad_seed")) is not None:
+        os.environ["KARAT_GRAD_SEED"] = str(seed)
     asked = config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE")
     if asked or config.getoption("karat_policy"):
         from karat.policy.session import GateSession

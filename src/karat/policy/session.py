@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import tempfile
-import unittest
 from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -61,8 +60,6 @@ def is_narrowed(config: pytest.Config) -> bool:
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller tells its workers."""
-
     folder: str
     session: str
     narrowed: bool
@@ -79,7 +76,6 @@ class GateSession:
         self._found: Counter[str] = Counter()  # Test → its items, before and (kept) after everybody had a say in them.
         self._kept: Counter[str] = Counter()
         self._op_tests: dict[str, str | None] = {}
-        self._methods: dict[str, int] = {}
         self._noted: set[str] = set()
         self._reports: list[pytest.TestReport] = []
         self._ran = 0
@@ -144,15 +140,10 @@ class GateSession:
             kind, op = getattr(item, "cls", None), spec_op(item)
             if op is not None or is_op_test(kind):
                 self._op_tests[unit] = op
-            if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
-                # Those that pytest would run, were none left out.
-                every = unittest.defaultTestLoader.getTestCaseNames(kind)
-                self._methods[unit] = sum(bool(getattr(getattr(kind, name), "__test__", True)) for name in every)
         return (yield)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Sees what is left of them."""
         self._kept = Counter(map(unit_of_item, session.items))
         for unit in sorted(self._op_tests):
             self._note_collected(unit)
@@ -162,12 +153,12 @@ class GateSession:
         if unit in self._noted or self._recorder is None:
             return
         self._noted.add(unit)
-        total = max(self._found[unit], self._methods.get(unit, 0))
+        total = self._found[unit]
         names = unit.partition("::")[2].partition("[")[0]
         # An argument may name an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`.
         inner = [arg.partition("::")[2] for arg in self._config.args if "::" in arg]
         in_part = [one for one in inner if one != names and unit_of(f"f::{one}").partition("::")[2] == names]
-        if in_part and unit not in self._methods:
+        if in_part:
             total += 1  # how many there are, nobody looked
         kept, op, is_one = self._kept[unit], self._op_tests.get(unit), unit in self._op_tests
         self._recorder.note(Collected(test=unit, op=op, selected=kept, deselected=total - kept, op_test=is_one))
@@ -257,7 +248,7 @@ def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     merged = merge([folder], session=session)
     config = load(root)
     complete = config.policy.complete and merged.whole
-    today = day(None, os.environ)
+    today = day(os.environ)
     gated = gate(merged, policy_of(config, root, today=today, complete=complete))
     if merged.journals and not complete:
         # Whoever runs one plain test need not hear that it is no op test; pytest reports a run without tests.

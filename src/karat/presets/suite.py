@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.compare.rules import PartialRule
+from karat.settings import SuiteSettings
 from karat.system.foreign.limits import SOURCE, read_plain
 
 if TYPE_CHECKING:
@@ -28,18 +29,6 @@ class SuiteFact(msgspec.Struct, frozen=True):
     says: str
     origin: str  # The file and line; of several that say the same, the first.
     files: int = 1
-
-
-class SuiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The table [suite]: where a suite's tree says how it gates."""
-
-    metrics: str | None = None  # The file beside a golden whose list METRICS names the metrics that are gated.
-    default_metrics: tuple[str, ...] = ()  # The metrics that are gated where the file has no such list.
-    deterministic: tuple[str, ...] = ()  # The metrics that are exact unless the file sets one of `approximate` to 1.
-    approximate: tuple[str, ...] = ()
-    thresholds: str | None = None  # The Python file whose dictionary CHECK_THRESHOLDS has a metric's tolerances.
-    flaky: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Column of a table → the Python file whose set `flaky_models` names the rows that never fail."""
 
 
 class Suite:

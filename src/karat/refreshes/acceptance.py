@@ -17,8 +17,8 @@ from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare_many
 from karat.findings import Finding, Severity, fail, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
-from karat.refreshes.jobs import UNFINISHED
-from karat.refreshes.settings import RefreshOptions
+from karat.refreshes.claims import Claim
+from karat.refreshes.jobs import UNFINISHED, RefreshOptions
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,9 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: str | None = None
     findings: tuple[Finding, ...] = ()  # What was noticed on the way here.
     base: Reading | None = None  # What is in the work tree, where only some metrics go into it.
+    claims: tuple[Claim, ...]
+    data: bytes | None = None  # The incoming bytes, where one file is the whole golden.
+    seen: bytes | None = None  # What was in the work tree when it was decided on.
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,32 +43,27 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     accepted: bool = False  # Taken only because the user said so.
     metrics: tuple[str, ...] = ()
-    verbatim: bool = True  # The incoming file itself is the golden; nothing was merged into it.
 
 
-class _Merged(msgspec.Struct, frozen=True):
-    """What would be in the work tree: the new values, or the old file with some of them."""
-
-    reading: Reading
-    metrics: tuple[str, ...] = ()
-    verbatim: bool = False
+Merged = tuple[Reading, tuple[str, ...]]
+"""What would be in the work tree: the new values, or the old file with some of them, and the names of those."""
 
 
 def decide_all(incoming: Sequence[tuple[Incoming, Reading | None]], options: RefreshOptions) -> list[Acceptance]:
     """The decision on each, against the golden that is there (None: there is none)."""
     merged = [_merge(new, old, options) for new, old in incoming]
     pairs = [
-        GoldenPair(path=new.path, old=old, new=one.reading, identity=new.identity)
-        for (new, old), one in zip(incoming, merged, strict=True)
+        GoldenPair(path=new.path, old=old, new=one, identity=new.identity)
+        for (new, old), (one, _) in zip(incoming, merged, strict=True)
     ]
     changes = compare_many(pairs, options.rules, status=tuple(options.status))
     return [_decide(new, one, change, options) for (new, _), one, change in zip(incoming, merged, changes, strict=True)]
 
 
-def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merged:
+def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> Merged:
     golden, before = new.reading.golden, old.golden if old else None
     if golden is None:
-        return _Merged(new.reading, verbatim=True)
+        return new.reading, ()
     if options.metrics:
         # The rest of the file stays as it is, not as HEAD has it: it may be an earlier refresh's.
         base = (new.base.golden if new.base is not None else None) or before
@@ -76,7 +74,7 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         else:
             made = fail("type-changed", f"--metric knows curves and columns; this is a {golden.shape}")
         if isinstance(made, Finding):
-            made = _Merged(replace(new.reading, golden=None, findings=(made,)))
+            made = replace(new.reading, golden=None, findings=(made,)), ()
         return made
     keep_rows = options.accept_incomplete and not options.prune
     if keep_rows and isinstance(golden, Table) and isinstance(before, Table):
@@ -84,19 +82,14 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> _Merg
         lost = {key: cells for key, cells in before.rows.items() if key not in golden.rows}
         # Without all of the old columns the old rows would lose cells; it is the columns that are lost.
         if not lost or before.key != golden.key or not set(before.columns) <= set(golden.columns):
-            return _Merged(new.reading, verbatim=True)
+            return new.reading, ()
         places = [before.columns.index(c) if c in before.columns else None for c in golden.columns]
         rows = {key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()}
         names = ", ".join(" / ".join(key) for key in list(lost)[:5])
         message = f"{len(lost)} rows are missing from the new results and stay as they were: {names}"
-        return _Merged(
-            replace(
-                new.reading,
-                golden=replace(golden, rows={**golden.rows, **rows}),
-                findings=(*new.reading.findings, fail("lost-rows", message)),
-            )
-        )
-    return _Merged(new.reading, verbatim=True)
+        findings = (*new.reading.findings, fail("lost-rows", message))
+        return replace(new.reading, golden=replace(golden, rows={**golden.rows, **rows}), findings=findings), ()
+    return new.reading, ()
 
 
 def is_asked_for(name: str, globs: Sequence[str]) -> bool:
@@ -104,7 +97,7 @@ def is_asked_for(name: str, globs: Sequence[str]) -> bool:
     return any(name == glob or fnmatchcase(name, glob) for glob in globs)
 
 
-def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> _Merged | Finding:
+def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> Merged | Finding:
     curves = {name: m for name, m in golden.metrics.items() if is_asked_for(name, globs)}
     scalars = {name: v for name, v in golden.scalars.items() if is_asked_for(name, globs)}
     taken = (*curves, *scalars)
@@ -113,10 +106,10 @@ def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequen
     if lost or not taken:
         return _not_taken(lost, (*golden.metrics, *golden.scalars), "metric")
     whole = replace(before, metrics={**before.metrics, **curves}, scalars={**before.scalars, **scalars})
-    return _Merged(replace(reading, golden=whole), taken)
+    return replace(reading, golden=whole), taken
 
 
-def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> _Merged | Finding:
+def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> Merged | Finding:
     names = tuple(c for c in before.columns if is_asked_for(c, globs) and c not in before.key)
     lost = [name for name in names if name not in golden.columns]
     if lost or not names:
@@ -137,7 +130,7 @@ def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequenc
         message = f"--metric adds no rows, so {len(more)} that came in are left out: {', '.join(more[:5])}"
         findings.append(warn("gained-rows", message))
     whole = replace(before, rows=merged)
-    return _Merged(replace(reading, golden=whole, findings=tuple(findings)), names)
+    return replace(reading, golden=whole, findings=tuple(findings)), names
 
 
 def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
@@ -148,7 +141,7 @@ def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
     return fail("lost-metric", f"--metric: it has no such {what}, only {names or 'none'}", next="karat refresh --help")
 
 
-def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOptions) -> Acceptance:
+def _decide(new: Incoming, merged: Merged, change: Change, options: RefreshOptions) -> Acceptance:
     findings = [f if f.path else replace(f, path=new.path) for f in (*new.findings, *change.findings)]
     if options.prune:
         findings = [
@@ -156,7 +149,7 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
             for f in findings
         ]
     objections = [f for f in findings if f.condemns]
-    golden = merged.reading.golden
+    golden = merged[0].golden
     accepted = bool(objections) and options.accept_incomplete and golden is not None
     if objections and not accepted:
         golden = None
@@ -185,6 +178,5 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: RefreshOpti
         change=change,
         findings=tuple(sorted(findings, key=lambda f: f.severity.rank)),
         accepted=accepted,
-        metrics=merged.metrics,
-        verbatim=merged.verbatim,
+        metrics=merged[1],
     )

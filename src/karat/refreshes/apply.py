@@ -22,10 +22,10 @@ from karat.goldens.table_csv import read_table
 from karat.refreshes.acceptance import Acceptance, Incoming, decide_all
 from karat.refreshes.claims import Claim, by_target, settle, tell_apart
 from karat.refreshes.identity import agreed
-from karat.refreshes.jobs import UNFINISHED, JobGroup
+from karat.refreshes.jobs import UNFINISHED, JobGroup, RefreshOptions
 from karat.refreshes.report import GoldenOutcome, State
-from karat.refreshes.settings import RefreshOptions, TableSettings
-from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, render, write_golden
+from karat.refreshes.worktree import GoldenFiles, LockFiles, ensure_inside, read_golden, render, write_golden
+from karat.settings import TableSettings
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.hashes import sha256_hex
@@ -125,42 +125,25 @@ def _cell(name: str, text: str, settings: TableSettings) -> str:
     return text
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where goldens are written, and what is known of where they come from."""
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """Decides on claimed goldens, and writes those that may be taken."""
 
     goldens: GoldenFiles
     locks: LockFiles
+    options: RefreshOptions
     source: str
     commits: dict[str, str]  # Run → commit.
     jobs: Sequence[JobGroup] = ()
     temporary: Path | None = None  # The folder for half-written files.
 
+    def apply(self, claims: Sequence[Claim]) -> Iterator[GoldenOutcome]:
+        """What becomes of each golden; some are compared together."""
+        claimed = list(by_target(claims).items())
+        for i in range(0, len(claimed), _AT_A_TIME):
+            yield from self._apply(claimed[i : i + _AT_A_TIME])
 
-class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    incoming: Incoming
-    claims: tuple[Claim, ...]
-    data: bytes | None = None  # The incoming bytes, where one file is the whole golden.
-    like: bytes | None = None  # The file whose style is kept.
-    seen: bytes | None = None  # What was in the work tree when it was decided on.
-
-
-def apply_claims(claims: Sequence[Claim], target: Target, options: RefreshOptions) -> Iterator[GoldenOutcome]:
-    """Decide on every claimed golden, and write those that may be taken."""
-    claimed = list(by_target(claims).items())
-    for i in range(0, len(claimed), _AT_A_TIME):
-        yield from _Batch(target, options).apply(claimed[i : i + _AT_A_TIME])
-
-
-class _Batch:
-    """Some goldens that are compared together."""
-
-    def __init__(self, target: Target, options: RefreshOptions) -> None:
-        self.target = target
-        self.goldens = target.goldens
-        self.options = options
-
-    def apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[GoldenOutcome]:
-        candidates: list[_Candidate] = []
+    def _apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[GoldenOutcome]:
+        found: list[Incoming] = []
         tables = self.options.settings.tables
         for path, claims in claimed:
             made = self._table(path, claims, tables) if tables else self._file(path, claims)
@@ -168,49 +151,40 @@ class _Batch:
                 yield made
                 continue
             try:
-                current = self.goldens.current(path)
+                current = read_golden(self.goldens.root, path)
             except CannotVerify as error:
                 # What cannot be read may hold anything, so it is not overwritten.
                 yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
                 continue
-            made = replace(made, seen=current)
             # --metric puts some metrics into the file that is there now.
             base = formats.read(current) if current is not None and self.options.metrics else None
-            if base is not None and base.golden is not None:
-                made = replace(made, incoming=replace(made.incoming, base=base), like=current)
-            candidates.append(made)
-        long = self.goldens.too_long([c.incoming.path for c in candidates])
-        yield from (
-            _refused(c.incoming.path, c.claims, [long[c.incoming.path]]) for c in candidates if c.incoming.path in long
-        )
-        candidates = [c for c in candidates if c.incoming.path not in long]
-        olds = self.goldens.old_bytes([c.incoming.path for c in candidates])
-        pairs = [
-            (candidate.incoming, None if old is None else formats.read(old))
-            for candidate, old in zip(candidates, olds, strict=True)
-        ]
-        decisions = decide_all(pairs, self.options)
-        for candidate, old, decision in zip(candidates, olds, decisions, strict=True):
-            yield self._outcome(candidate, old, decision)
+            found.append(replace(made, seen=current, base=base if base is not None and base.golden else None))
+        long = self.goldens.too_long([new.path for new in found])
+        yield from (_refused(new.path, new.claims, [long[new.path]]) for new in found if new.path in long)
+        found = [new for new in found if new.path not in long]
+        olds = self.goldens.old_bytes([new.path for new in found])
+        pairs = [(new, None if old is None else formats.read(old)) for new, old in zip(found, olds, strict=True)]
+        for new, old, decision in zip(found, olds, decide_all(pairs, self.options), strict=True):
+            yield self._outcome(new, old, decision)
 
-    def _file(self, path: str, claims: Sequence[Claim]) -> _Candidate | GoldenOutcome:
-        winner, findings = settle(claims, self.target.source)
+    def _file(self, path: str, claims: Sequence[Claim]) -> Incoming | GoldenOutcome:
+        winner, findings = settle(claims, self.source)
         if winner is None:
             return _refused(path, claims, findings)
-        try:
-            data = read_plain(winner.file, GOLDEN)
-        except OSError as error:
-            return _refused(path, claims, [_cannot_read(winner, error)])
-        incoming = Incoming(
+        data = _read(winner)
+        if isinstance(data, Finding):
+            return _refused(path, claims, [data])
+        return Incoming(
             path=path,
             reading=formats.read(data),
             identity=winner.identity,
             conclusion=winner.conclusion,
             findings=winner.findings,
+            claims=(winner,),
+            data=data,
         )
-        return _Candidate(incoming=incoming, claims=(winner,), data=data)
 
-    def _table(self, path: str, claims: Sequence[Claim], settings: TableSettings) -> _Candidate | GoldenOutcome:
+    def _table(self, path: str, claims: Sequence[Claim], settings: TableSettings) -> Incoming | GoldenOutcome:
         by_shard: dict[str, list[Claim]] = {}
         for claim in claims:
             number, total = (claim.identity.get(name, "") for name in ("shard", "num_shards"))
@@ -222,14 +196,13 @@ class _Batch:
             by_shard.setdefault(number, []).append(claim)
         winners, noted, shards = [], [], []
         for number, found in by_shard.items():
-            newest, complaints = settle(found, self.target.source)
+            newest, complaints = settle(found, self.source)
             winner = newest or found[0]
             winners.append(winner)
             noted += complaints
-            try:
-                data = read_plain(winner.file, GOLDEN)
-            except OSError as error:
-                return _refused(path, claims, [_cannot_read(winner, error)])
+            data = _read(winner)
+            if isinstance(data, Finding):
+                return _refused(path, claims, [data])
             refused = formats.refusal(data, path)
             shards.append(
                 Shard(
@@ -241,7 +214,7 @@ class _Batch:
             )
         # The job to run again is the one whose shard did not come.
         of_job = winners[0].job
-        others = [g for g in self.target.jobs if of_job and g.table == of_job.table and g.key[0] == of_job.key[0]]
+        others = [g for g in self.jobs if of_job and g.table == of_job.table and g.key[0] == of_job.key[0]]
         late = next((g for g in others if g.identity.get("shard") not in by_shard), None)
         noted += [self._with_advice(f, winners[0], late) for f in missing_shards(shards, path)]
         # Shards of several runs or configurations are parts of several tables.
@@ -250,25 +223,25 @@ class _Batch:
         for what, names in (("runs", runs), ("configurations", builds)):
             if len(names) > 1:
                 message = f"its shards come from {len(names)} {what} ({', '.join(sorted(names))})"
-                noted.append(fail("claimed-twice", message, path=path, next=tell_apart(winners, self.target.source)))
+                noted.append(fail("claimed-twice", message, path=path, next=tell_apart(winners, self.source)))
         unfinished = UNFINISHED & {c.conclusion for c in winners}
-        incoming = Incoming(
+        return Incoming(
             path=path,
             reading=assemble(shards, settings, path),
             identity=agreed([c.identity for c in winners]),
             conclusion=min(unfinished, default=None),
             findings=tuple(noted) + tuple(f for c in winners for f in c.findings),
+            claims=tuple(winners),
         )
-        return _Candidate(incoming=incoming, claims=tuple(winners))
 
-    def _outcome(self, candidate: _Candidate, old: bytes | None, decision: Acceptance) -> GoldenOutcome:
-        path, claims = candidate.incoming.path, candidate.claims
+    def _outcome(self, new: Incoming, old: bytes | None, decision: Acceptance) -> GoldenOutcome:
+        path, claims = new.path, new.claims
         findings = [self._with_advice(f, claims[0]) for f in decision.findings]
         state = State.REFUSED
         origin = self._provenance(claims, decision)
         if decision.golden is not None:
             try:
-                state, kept = self._write(candidate, old, decision, origin)
+                state, kept = self._write(new, old, decision, origin)
                 findings += kept
             except (KaratError, OSError) as error:
                 # One place that cannot be written must not keep the others from being refreshed.
@@ -285,20 +258,20 @@ class _Batch:
         )
 
     def _write(
-        self, candidate: _Candidate, old: bytes | None, decision: Acceptance, origin: Provenance
+        self, new: Incoming, old: bytes | None, decision: Acceptance, origin: Provenance
     ) -> tuple[State, list[Finding]]:
         """Put a golden that may be taken into the work tree, and its line into the lock."""
         assert decision.golden is not None  # noqa: S101 - the caller asked
-        path, root = candidate.incoming.path, self.goldens.root
+        path, root = new.path, self.goldens.root
         tables, dry_run = self.options.settings.tables, self.options.dry_run
         data = render(
             decision.golden,
-            old=old if candidate.like is None else candidate.like,
-            incoming=candidate.data if decision.verbatim else None,
+            old=old if new.base is None else new.seen,
+            incoming=new.data if decision.golden is new.reading.golden else None,
             padding=tables.padding if tables else 0,
         )
-        current = candidate.seen
-        locked = self.target.locks.get(path)
+        current = new.seen
+        locked = self.locks.get(path)
         kept = []
         if current != data:
             ensure_inside(root, root / path)
@@ -307,10 +280,10 @@ class _Batch:
             if current is not None and current != committed and sha256_hex(current) != ours:
                 kept.append(keep_edits(root, path, current, dry_run=dry_run))
             if not dry_run:
-                kept += write_golden(root, path, data, current, self.target.temporary)
+                kept += write_golden(root, path, data, current, self.temporary)
         digest = sha256_hex(data)
         if locked is None or locked.sha256 != digest:
-            self.target.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))
+            self.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))
         return State.UNCHANGED if current == data else State.WRITTEN, kept
 
     def _provenance(self, claims: Sequence[Claim], decision: Acceptance) -> Provenance:
@@ -318,10 +291,10 @@ class _Batch:
         run = str(first.manifest.run_id or first.artifact.run_id or "") or None
         jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
         return Provenance(
-            source=self.target.source,
+            source=self.source,
             run=run,
             attempt=max((c.attempt for c in claims if c.attempt is not None), default=None),
-            commit=first.manifest.commit or self.target.commits.get(run or ""),
+            commit=first.manifest.commit or self.commits.get(run or ""),
             job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
             platform=first.identity.get("platform"),
             image=first.manifest.image,
@@ -337,7 +310,7 @@ class _Batch:
         job = group.current if group else None
         if finding.kind not in _NOT_MENDED and job is not None and job.rerun is not None:
             return replace(finding, next=job.rerun)
-        return replace(finding, next=tell_apart([claim], self.target.source))
+        return replace(finding, next=tell_apart([claim], self.source))
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:
@@ -350,9 +323,12 @@ def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) ->
     )
 
 
-def _cannot_read(claim: Claim, error: OSError) -> Finding:
-    said = f"expected to read {claim.where}, but: {error.strerror}"
-    return fail("cannot-read", said, path=claim.target, next=Command("ls", "-l", str(claim.file)))
+def _read(claim: Claim) -> bytes | Finding:
+    try:
+        return read_plain(claim.file, GOLDEN)
+    except OSError as error:
+        said = f"expected to read {claim.where}, but: {error.strerror}"
+        return fail("cannot-read", said, path=claim.target, next=Command("ls", "-l", str(claim.file)))
 
 
 def _not_written(target: Path, path: str, error: KaratError | OSError, kind: str) -> Finding:

@@ -17,6 +17,7 @@ from msgspec import structs
 from karat.findings import Finding, Severity, fail, warn
 from karat.refreshes.identity import (
     DERIVED,
+    MANIFEST,
     ArtifactManifest,
     Identity,
     Targets,
@@ -29,8 +30,7 @@ from karat.refreshes.identity import (
     read_manifest,
     renamed,
 )
-from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, is_platform
-from karat.refreshes.settings import RefreshOptions
+from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, RefreshOptions, ambiguous, is_platform
 from karat.sources.source import Artifact, Fetched
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, read_plain
@@ -47,7 +47,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     identity: Identity
     job: JobGroup | None = None
-    may_be: tuple[JobGroup, ...] = ()  # The jobs it may be of, where nothing tells which.
     attempt: int | None = None
     conclusion: str | None = None
     manifest: ArtifactManifest = ArtifactManifest()
@@ -64,7 +63,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return self.job.key
         run = self.manifest.run_id or self.artifact.run_id or self.identity.get("run_id")
         rest = sorted(lasting(self.identity).items())
-        if run is None or self.attempt is None or self.may_be or not (rest or self.manifest.job):
+        if run is None or self.attempt is None or not (rest or self.manifest.job):
             return None
         return str(run), self.manifest.job, *rest
 
@@ -92,7 +91,7 @@ class Claimant:
 
     def wants(self, member: str) -> bool:
         """Whether a file inside an artifact may be a golden, or tells about them."""
-        if member.rpartition("/")[2] == self._settings.manifest:
+        if member.rpartition("/")[2] == MANIFEST:
             return True
         if self._settings.members:
             return read_identity([member], self._settings.members) is not None
@@ -107,7 +106,7 @@ class Claimant:
         files: dict[str, Path] = {}
         for name, file in sorted(fetched.members.items()):
             folder, _, last = name.rpartition("/")
-            if last != self._settings.manifest:
+            if last != MANIFEST:
                 files[name] = file
                 continue
             told = read_manifest(file, match.artifact.name)
@@ -185,32 +184,14 @@ class Claimant:
         artifact = match.artifact
         if claim.manifest.attempt is not None:
             artifact = structs.replace(artifact, attempt=claim.manifest.attempt)
-        stale = {group.supersedes(artifact) for group in jobs}
-        ends = {end for group in jobs for end in group.conclusions} or {""}
-        in_scope = {not self._options.only_failing or end in FAILING for end in ends}
-        if self._settings.tables is not None:
-            in_scope = {True}  # decided for the whole table, when artifacts were chosen
-        if stale == {True} or in_scope == {False}:
+        # Whether a table is in scope was decided for the whole of it, when artifacts were chosen.
+        in_scope = not self._options.only_failing or self._settings.tables is not None
+        counting = [group for group in jobs if not group.supersedes(artifact) and (in_scope or group.failing)]
+        if not counting:
             return None
-        if len(stale) > 1 or len(in_scope) > 1:
-            return ambiguous(match, jobs, by_scope=len(stale) == 1)
         named = artifact.job_id is not None or "job_id" in claim.identity
-        conclusion = next(iter(ends)) or None if len(ends) == 1 else None
         if len(jobs) > 1 or (jobs[0].twins and not named):
-            names = ", ".join(sorted({g.name for g in jobs}))
-            unsure = warn(
-                "ambiguous-job",
-                f"artifact {artifact.name} may be of several jobs ({names}); all of them are in scope, so it was taken, without a job",
-                path=artifact.name,
-            )
-            return structs.replace(
-                claim,
-                artifact=artifact,
-                may_be=tuple(jobs),
-                attempt=artifact.attempt,
-                conclusion=conclusion,
-                findings=(unsure,),
-            )
+            return ambiguous(match, jobs)
         job = jobs[0]
         attempt = job.attempt_of(artifact)
         if attempt is None:
@@ -220,9 +201,10 @@ class Claimant:
                 path=artifact.name,
                 next=artifact.look,
             )
-        if artifact.job_id is not None:
-            by_id = {one.id: one.conclusion for one in job.attempts}
-            conclusion = by_id.get(artifact.job_id, conclusion)
+        by_id = {one.id: one.conclusion for one in job.attempts}
+        conclusion = by_id.get(artifact.job_id or "", job.current.conclusion if job.current else None)
+        if not in_scope and conclusion not in FAILING:
+            return None
         return structs.replace(claim, artifact=artifact, job=job, attempt=attempt, conclusion=conclusion)
 
     def _without_job(self, claim: Claim) -> Claim | Finding | None:
@@ -301,7 +283,6 @@ def _conflict(name: str, match: Match, inside: Identity) -> Finding:
 
 
 def by_target(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    """The claims on each golden, in the order of paths."""
     found: dict[str, list[Claim]] = {}
     for claim in claims:
         found.setdefault(claim.target, []).append(claim)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail
 from karat.goldens.paths import AGAIN, PathFilter, case_pattern, glob_matcher, identity_of
-from karat.refreshes.settings import RefreshSettings
+from karat.settings import RefreshSettings
 from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.names import LONGEST_PART, refusal, shown
 
@@ -37,6 +37,7 @@ _OF_ONE_RUN = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 
 _NEVER_COMPARED = _OF_ONE_RUN - {"job_id", "run_id"}  # Names on which identities may differ without a clash.
 
+MANIFEST = "karat-manifest.json"  # Inside an artifact: says what no name tells; where both do, they must agree.
 DERIVED = frozenset({"subsuite"})  # Names that another one determines.
 
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_PART)]
@@ -116,6 +117,20 @@ def is_wanted(identity: Identity, values: Mapping[str, Sequence[str]]) -> bool:
     )
 
 
+def platform_of(settings: RefreshSettings, *tellers: Iterable[str]) -> Identity:
+    """The platform that the first teller of any names, as an identity; none if it names several, or nobody does.
+
+    A machine's labels tell better than names: the suite `cpu_inductor_timm` runs on x86 and on aarch64.
+    """
+    for texts in tellers:
+        lower = [text.casefold() for text in texts]
+        globs = settings.platforms.items()
+        names = {name for glob, name in globs if any(fnmatchcase(text, glob.casefold()) for text in lower)}
+        if names:
+            return {"platform": names.pop()} if len(names) == 1 else {}
+    return {}
+
+
 class Filled(msgspec.Struct, frozen=True):
     """A target path, or why there is none."""
 
@@ -152,10 +167,7 @@ def target_of_result(path: str, known: Identity, settings: RefreshSettings) -> t
     identity = {**outer, **renamed(own, settings.rename)}
     if clashes(outer, identity) or not is_wanted(identity, settings.values):
         return None, {}
-    if "platform" not in identity:
-        told = identity.get("machine", path).casefold()
-        names = {name for glob, name in settings.platforms.items() if fnmatchcase(told, glob.casefold())}
-        identity |= {"platform": names.pop()} if len(names) == 1 else {}
+    identity = {**platform_of(settings, [identity.get("machine", path)]), **identity}
     target = settings.target_of(identity.get("platform", ""))
     return fill(target, identity).path if target else None, identity if outer else {}
 
@@ -165,21 +177,19 @@ class Lookup(Generic[T]):
 
     def __init__(self, things: Iterable[tuple[Identity, T]]) -> None:
         self._things = list(things)
-        self._by_value: dict[tuple[str, str], list[int]] = {}
-        self._without: dict[str, list[int]] = {}
         self._names = {name for identity, _ in self._things for name in identity} - _NEVER_COMPARED
+        # Those without a name agree with whatever it is.
+        self._by_value: dict[tuple[str, str | None], list[int]] = {}
         for i, (identity, _) in enumerate(self._things):
             for name in self._names:
-                if name in identity:
-                    self._by_value.setdefault((name, identity[name].casefold()), []).append(i)
-                else:
-                    self._without.setdefault(name, []).append(i)
+                value = identity[name].casefold() if name in identity else None
+                self._by_value.setdefault((name, value), []).append(i)
 
     def agreeing(self, identity: Identity) -> tuple[T, ...]:
         """Everything that shares a name with the identity and disagrees on none, in order."""
         near = min(
             (
-                [*self._by_value.get((name, identity[name].casefold()), ()), *self._without.get(name, ())]
+                [*self._by_value.get((name, identity[name].casefold()), ()), *self._by_value.get((name, None), ())]
                 for name in identity.keys() & self._names
             ),
             key=len,
@@ -198,7 +208,7 @@ MANIFEST_SCHEMA = "karat.artifact/1"
 class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"schema_name": "schema"}):
     """What the job itself says about the files in its artifact, beside what names tell; the two must agree.
 
-    `karat record --manifest` writes one; any job can, it is a small JSON file.
+    Any job can write one, it is a small JSON file.
     """
 
     schema_name: str = MANIFEST_SCHEMA
@@ -214,7 +224,6 @@ class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Placeholder → value, e.g. model, case, lane."""
 
     def as_identity(self) -> Identity:
-        """The manifest's part of the identity."""
         fields = {"run_id": self.run_id, "job_id": self.job_id, "platform": self.platform}
         return {**{k: str(v) for k, v in fields.items() if v is not None}, **self.identity}
 
@@ -355,16 +364,15 @@ class Targets:
             near = self._by_name.get(whole[0], [])
         else:
             near = [*self._by_tail.get(tuple(whole[-2:]), ()), *self._by_tail.get((whole[-1],), ())]
+        # One path must be the other's end. An artifact's name is no folder of the repository, so
+        # it may disagree; but where several goldens share a file name, it may tell them apart.
         alone = len(self._by_name.get(whole[-1], ())) == 1
-        scored = []
+        fits = {}
         for path in near:
             parts = path.split("/")
-            pairs = list(zip(reversed(whole), reversed(parts), strict=False))
-            shared = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
-            # One path must be the other's end. An artifact's name is no folder of the repository, so
-            # it may disagree; but where several goldens share a file name, it may tell them apart.
-            fits = shared in {len(whole), len(parts)} or (alone and shared >= len(member.split("/")))
-            if fits and not clashes(identity, identity_of(path, self._cases)):
-                scored.append((shared, path))
-        best = max((score for score, _ in scored), default=0)
-        return [path for score, path in scored if score == best]
+            shared = min(len(whole), len(parts))
+            is_end = whole[-shared:] == parts[-shared:] or (alone and f"/{path}".endswith(f"/{member}"))
+            if is_end and not clashes(identity, identity_of(path, self._cases)):
+                fits[path] = shared
+        best = max(fits.values(), default=0)
+        return [path for path, shared in fits.items() if shared == best]

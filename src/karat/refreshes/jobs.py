@@ -9,17 +9,19 @@ nothing is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 import msgspec
 from msgspec import structs
 
+from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.findings import Finding, fail
-from karat.refreshes.identity import Identity, Lookup, is_wanted, placeholders, read_identity, renamed
-from karat.refreshes.settings import RefreshOptions, RefreshSettings
-from karat.sources.source import Artifact, CiJob, Listing, Run
+from karat.goldens.paths import DEFAULT_GLOBS
+from karat.refreshes.identity import Identity, Lookup, is_wanted, placeholders, platform_of, read_identity, renamed
+from karat.settings import RefreshSettings
+from karat.sources.source import Artifact, CiJob, Listing, Progress, Run
 from karat.system.command import Command
 
 FAILING = frozenset({"failure", "cancelled", "timed_out"})  # Conclusions that `--scope only-failing` means.
@@ -30,6 +32,35 @@ JobKey = tuple[str, str, str]  # Run, name and platform: what all attempts of on
 
 _SHARD = frozenset({"shard", "machine", "job_id", "run_id", "attempt", "uuid", "config", "rest", "restart"})
 """What tells the shards of one table apart."""
+
+
+class RefreshOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to refresh, and how."""
+
+    scope: str  # `only-failing` or `all`; there is no default.
+    settings: RefreshSettings = RefreshSettings()
+    globs: Sequence[str] = DEFAULT_GLOBS
+    exclude: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    rules: RuleBook = msgspec.field(default_factory=RuleBook)
+    status: Sequence[str] = STATUS_ORDER
+    only: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    attempt: int | None = None
+    accept_incomplete: bool = False
+    prune: bool = False
+    keep_going: bool = False
+    dry_run: bool = False
+    date: str = ""  # UTC, ISO 8601; goes into the lock.
+    command: Command = Command("karat", "refresh")  # As typed, for the record and for what to run next.
+    progress: Progress | None = None
+    notice: Callable[[str], None] | None = None
+
+    @property
+    def only_failing(self) -> bool:
+        """Whether only goldens of jobs that did not succeed are wanted."""
+        return self.scope == "only-failing"
 
 
 class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +74,6 @@ class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The job's name, with its platform where that is known."""
         _, name, platform = self.key
         return f"{name} [{platform}]" if platform else name
 
@@ -124,20 +154,6 @@ def _job_identity(job: CiJob, run: Run | None, settings: RefreshSettings) -> Ide
     named = {name: value.strip() for name, value in (read or {}).items()}
     platform = platform_of(settings, job.labels, [job.name], [run.name if run else ""])
     return {**platform, **renamed(named, settings.rename)}
-
-
-def platform_of(settings: RefreshSettings, *tellers: Iterable[str]) -> Identity:
-    """The platform that the first teller of any names, as an identity; none if it names several, or nobody does.
-
-    A machine's labels tell better than names: the suite `cpu_inductor_timm` runs on x86 and on aarch64.
-    """
-    for texts in tellers:
-        lower = [text.casefold() for text in texts]
-        globs = settings.platforms.items()
-        names = {name for glob, name in globs if any(fnmatchcase(text, glob.casefold()) for text in lower)}
-        if names:
-            return {"platform": names.pop()} if len(names) == 1 else {}
-    return {}
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,17 +271,15 @@ def choose(matched: Choice, groups: Sequence[JobGroup], options: RefreshOptions)
 
 
 def is_platform(name: str, wanted: Sequence[str]) -> bool:
-    """Whether a platform is one of those asked for."""
     return not wanted or any(fnmatchcase(name.casefold(), glob.casefold()) for glob in wanted)
 
 
-def ambiguous(match: Match, jobs: Sequence[JobGroup], *, by_scope: bool) -> Finding:
-    """The finding that nothing tells which of several jobs left an artifact; a wider scope may take it all the same."""
+def ambiguous(match: Match, jobs: Sequence[JobGroup]) -> Finding:
+    """The finding that nothing tells which of several jobs left an artifact."""
     names = ", ".join(sorted({g.name for g in jobs}))
     conclusions = ", ".join(sorted({str(g.current.conclusion) for g in jobs if g.current}))
     said = (
         f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
         " and neither a name nor a manifest inside tells which; nothing was taken from it"
     )
-    then = Command("karat", "refresh", "--scope", "all") if by_scope else match.artifact.look
-    return fail("ambiguous-job", said, path=match.artifact.name, next=then)
+    return fail("ambiguous-job", said, path=match.artifact.name, next=match.artifact.look)

@@ -20,12 +20,20 @@ from karat.findings import Finding, KaratError, Severity, UsageError, fail, info
 from karat.goldens.paths import PathFilter, narrow
 from karat.goldens.provenance import RefreshRecord, write_record
 from karat.refreshes.acceptance import is_asked_for
-from karat.refreshes.apply import Target, apply_claims
+from karat.refreshes.apply import Writer
 from karat.refreshes.claims import Claim, Claimant
 from karat.refreshes.identity import Targets, is_wanted, renamed
-from karat.refreshes.jobs import FAILING, Choice, JobGroup, choose, group_jobs, is_platform, match_artifacts
-from karat.refreshes.report import GoldenOutcome, RefreshReport, RefreshScope, State, complete, complete_all, how_many
-from karat.refreshes.settings import RefreshOptions
+from karat.refreshes.jobs import (
+    FAILING,
+    Choice,
+    JobGroup,
+    RefreshOptions,
+    choose,
+    group_jobs,
+    is_platform,
+    match_artifacts,
+)
+from karat.refreshes.report import GoldenOutcome, RefreshReport, State, complete, complete_all, how_many
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count, few
 from karat.sources.source import Artifact, Listing, Run, Source
@@ -77,9 +85,10 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     else:
         locks = LockFiles(root, options.globs)
         with nullcontext(None) if options.dry_run else git.only_writer(root) as temporary:
-            target = Target(
+            writer = Writer(
                 goldens=goldens,
                 locks=locks,
+                options=options,
                 source=listing.source,
                 commits={run.id: run.commit for run in listing.runs if run.commit},
                 jobs=gathered.groups,
@@ -87,7 +96,7 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
             )
             locks.read(claim.target for claim in gathered.claims)
             try:
-                for outcome in apply_claims(gathered.claims, target, options):
+                for outcome in writer.apply(gathered.claims):
                     advised = complete_all(outcome.findings, options.command)
                     outcomes.append(replace(outcome, findings=tuple(advised)))
             finally:  # whatever ends it: what was written has its line
@@ -107,7 +116,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     result = RefreshReport(
         source=listing.source,
         origin=listing.origin,
-        scope=RefreshScope(name=options.scope, jobs={p: dict(sorted(jobs[p].items())) for p in sorted(jobs)}),
+        scope=options.scope,
+        jobs={p: dict(sorted(jobs[p].items())) for p in sorted(jobs)},
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
         findings=tuple(complete_all(findings, options.command)),
@@ -200,7 +210,7 @@ def _missing(gathered: Gathered, targets: Targets, options: RefreshOptions) -> I
     settings = options.settings
     if not settings.jobs:
         return  # nothing tells which jobs make goldens
-    served = {group.key for claim in gathered.claims for group in (claim.may_be if claim.job is None else (claim.job,))}
+    served = {claim.job.key for claim in gathered.claims if claim.job}
     matches = gathered.choice.matches
     served |= {g.key for match in matches if match.artifact.id in gathered.explained for g in match.jobs}
     runs = {run.id: run for run in gathered.listing.runs}

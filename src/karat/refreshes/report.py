@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -12,8 +12,9 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from karat.compare.change import Change, Verdict
+from karat.diffs.origins import split_command
 from karat.diffs.report.data import change_json
-from karat.diffs.result import FindingGroup, labels, losses, named, told, verdict_counts
+from karat.diffs.result import FindingGroup, labels, losses, named, told
 from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
@@ -34,8 +35,6 @@ class State(StrEnum):
 
 
 class GoldenOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One golden that came in."""
-
     path: str
     state: State
     artifacts: tuple[str, ...] = ()
@@ -46,20 +45,12 @@ class GoldenOutcome(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-class RefreshScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, and how many jobs that means."""
-
-    name: str  # `only-failing` or `all`.
-    jobs: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
-    """Platform → conclusion → number of jobs."""
-
-
 class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
-    """A whole refresh."""
-
     source: str
     origin: str
-    scope: RefreshScope
+    scope: str  # `only-failing` or `all`.
+    jobs: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    """Platform → conclusion → number of jobs."""
     dry_run: bool
     outcomes: tuple[GoldenOutcome, ...] = ()
     findings: tuple[Finding, ...] = ()  # About artifacts, jobs and the whole, rather than one golden.
@@ -77,7 +68,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     command: Command = Command("karat", "refresh")  # As typed.
 
     def all_findings(self) -> Iterator[Finding]:
-        """Every finding, the whole refresh's first."""
         yield from self.findings
         for outcome in self.outcomes:
             yield from outcome.findings
@@ -86,7 +76,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return [outcome for outcome in self.outcomes if outcome.state is state]
 
     def to_json(self) -> bytes:
-        """Schema karat.refresh-report/1."""
         return encode(document(self))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -124,7 +113,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join([*parts, *losses(o.change for o in written if o.change)])
 
     def headline(self) -> str:
-        """The source, and the answer."""
         return f"{self.source}: {self.answer()}{' (dry run)' if self.dry_run else ''}"
 
 
@@ -166,7 +154,6 @@ def complete(advice: str, typed: Command) -> str:
 
 
 SCHEMA = "karat.refresh-report/1"
-_SHOWN = 20
 
 
 def lines(result: RefreshReport) -> Iterator[Line]:
@@ -181,41 +168,35 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     warns = [
         f for f in result.all_findings() if f.severity is Severity.WARN and (f.kind, f.path, f.metric) not in known
     ]
-    if fails:
-        yield ()
-        yield ((f"Not refreshed ({len(fails):,})", "bold"),)
-        yield from lines_by_kind(fails, root)
-    yield from _warnings(warns, root)
-    for finding in [f for f in result.findings if f.severity is Severity.INFO][:_SHOWN]:
-        yield ((finding.message, "dim"),)
-    for kind in ("gained-rows", "lost-rows", "new-golden"):
-        found = [f for o in result.outcomes for f in o.findings if (f.kind, f.severity) == (kind, Severity.INFO)]
-        for finding in found[:5]:
-            yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
-        if len(found) > 5:
-            yield ((f"     … and {count(len(found) - 5, 'golden')} more with {kind}", "dim"),)
+    told_too = ("gained-rows", "lost-rows", "new-golden")
+    infos = [f for o in result.outcomes for f in o.findings if f.severity is Severity.INFO and f.kind in told_too]
+    infos += [f for f in result.findings if f.severity is Severity.INFO]
+    for title, found in (("Not refreshed", fails), ("Worth a look", warns), ("Good to know", infos)):
+        if found:
+            yield ()
+            yield ((f"{title} ({len(found):,})", "bold"),)
+            yield from lines_by_kind(found, root, most=5 if found is fails else 3)
     yield ()
     yield ((f"Total tests with golden values: {result.tests:,}", ""),)
     yield ((f"Total golden values found: {result.found:,}", ""),)
     if any(o.change and o.change.verdict in _MOVED for o in result.in_state(State.WRITTEN)):
-        yield ("before you accept: did code or packages move them? ", "dim"), (str(_SPLIT), COMMAND)
+        yield ("before you accept: did code or packages move them? ", "dim"), (split_command(), COMMAND)
     # What failed has a command of its own, and it comes last.
     if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
         yield ("next: ", "dim"), (command, COMMAND)
 
 
 _MOVED = (Verdict.DRIFT, Verdict.BREAK)
-_SPLIT = Command("karat", "hunt", "split", "--code", "OLD..NEW", "--packages", "OLD.txt..NEW.txt", "--", "CMD")
 
 
 def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     yield ((result.answer(), "bold"),)
     yield (
-        (f"{result.origin}, scope {result.scope.name}", ""),
+        (f"{result.origin}, scope {result.scope}", ""),
         (f"  {root}/" if root else "", "dim"),
         ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
     )
-    for platform, ends in result.scope.jobs.items():
+    for platform, ends in result.jobs.items():
         counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
         yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
     left = [
@@ -226,33 +207,6 @@ def _head(result: RefreshReport, root: str) -> Iterator[Line]:
     ]
     if any(n for n, _ in left):
         yield (("left out: " + ", ".join(f"{n:,} {why}" for n, why in left if n), ""),)
-    if moved := verdict_counts(o.change for o in result.in_state(State.WRITTEN) if o.change):
-        yield ((f"verdicts of what {'would be' if result.dry_run else 'was'} written: {moved}", "dim"),)
-
-
-def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
-    """Warnings by kind: many goldens that moved are one thing to know, not many."""
-    if not findings:
-        return
-    by_kind: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_kind.setdefault(finding.kind, []).append(finding)
-    yield ()
-    yield ((f"Worth a look ({len(findings):,})", "bold"),)
-    for kind, found in by_kind.items():
-        yield ("warn ", "yellow"), (f"{kind} ", "bold"), (f"× {len(found):,}", "dim")
-        for finding in found[:3]:
-            yield ((f"     {_sentence(finding, root)}", ""),)
-            if finding.next and kind == "kept-edits":
-                yield ("     have it back: ", "dim"), (finding.next, COMMAND)
-        if len(found) > 3:
-            yield ((f"     … and {len(found) - 3:,} more", "dim"),)
-
-
-def _sentence(finding: Finding, root: str) -> str:
-    """What a finding says, and of what; many messages begin with that anyway."""
-    path = short_path(finding.path, root)
-    return finding.message if not path or path in finding.message else f"{path}: {finding.message}"
 
 
 def next_command(result: RefreshReport) -> str | None:
@@ -265,8 +219,8 @@ def next_command(result: RefreshReport) -> str | None:
         return str(with_options(typed, "--write") if in_ci() else typed)
     taken = [*result.in_state(State.WRITTEN), *result.in_state(State.UNCHANGED)]
     if any(o.change is None or o.change.verdict is not Verdict.SAME for o in taken):
-        return "karat diff"
-    return "karat stage" if result.locks else None
+        return "karat review"
+    return "git diff" if result.locks else None
 
 
 def document(result: RefreshReport) -> dict[str, Any]:
@@ -275,7 +229,7 @@ def document(result: RefreshReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "source": result.source,
         "origin": result.origin,
-        "scope": structs.asdict(result.scope),
+        "scope": {"name": result.scope, "jobs": result.jobs},
         "dry_run": result.dry_run,
         "answer": result.answer(),
         "totals": {

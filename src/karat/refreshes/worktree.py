@@ -8,9 +8,9 @@ be had back.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -28,8 +28,6 @@ from karat.system.foreign.limits import GOLDEN
 
 
 class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The goldens of a work tree."""
-
     root: Path
     head: dict[str, str]  # Goldens of HEAD and their blobs.
     paths: frozenset[str]  # Goldens of HEAD, the index and the work tree.
@@ -44,15 +42,10 @@ class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):
         """The old side of each: HEAD's version as git checks it out, else what is in the work tree."""
         known = [(path, self.head[path]) for path in paths if path in self.head]
         found = iter(git.checked_out(self.root, known))
-        return [next(found) if path in self.head else self.current(path) for path in paths]
-
-    def current(self, path: str) -> bytes | None:
-        """What is in the work tree; None where there is no file, or something that is none."""
-        return read_golden(self.root, path)
+        return [next(found) if path in self.head else read_golden(self.root, path) for path in paths]
 
 
 def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
-    """The goldens of a work tree."""
     tree = git.tree_paths(root, "HEAD") if git.has_commit(root) else {}
     names = git.work_tree_files(root)
     head = {path: oid for path, oid in tree.items() if is_golden.covers(path)}
@@ -69,15 +62,11 @@ def read_golden(root: Path, path: str) -> bytes | None:
         raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error
 
 
-def _names(listed: bytes) -> set[str]:
-    return {os.fsdecode(raw) for raw in listed.split(b"\0") if raw}
-
-
-def indexed_lock(root: Path, lock: str) -> dict[str, LockEntry]:
-    """A lock's entries as the index has them; none where it has no such lock."""
-    if not git.run_git(root, "--literal-pathspecs", "ls-files", "-z", "--", lock):
-        return {}
-    return decode_lock(git.run_git(root, "show", f":{lock}"), root / lock)
+def lock_at(root: Path, revision: str, lock: str) -> dict[str, LockEntry]:
+    """A lock's entries as a revision has them, or the index (no word); none where there is no such lock."""
+    with closing(git.Blobs(root)) as blobs:
+        (data,) = blobs.read([f"{revision}:{lock}"])
+    return decode_lock(data, root / lock) if isinstance(data, bytes) else {}
 
 
 class LockFiles:
@@ -127,14 +116,8 @@ class LockFiles:
         return written, findings
 
 
-_NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_ODD = re.compile(rb"[eE]|^-?[0-9]{16,}$")  # Exponents, and whole numbers that a float cannot hold.
-
-
 def render(golden: Golden, *, old: bytes | None, incoming: bytes | None, padding: int) -> bytes:
     """The golden's bytes: in the style of the old file, else as they came in."""
-    if old is not None and incoming is not None and same_layout(old, incoming):
-        return incoming
     if old is not None and formats.read(old).golden is not None:
         try:
             data = formats.write(golden, like=old)
@@ -148,27 +131,6 @@ def render(golden: Golden, *, old: bytes | None, incoming: bytes | None, padding
     data = formats.write(golden)
     padded = (b"\n" * (padding + 1)).join(data.rstrip(b"\n").split(b"\n")) + b"\n"
     return padded if padding and formats.read(padded).golden == golden else data
-
-
-def same_layout(old: bytes, new: bytes) -> bool:
-    """Whether two texts differ in numbers alone, each written as karat would write it.
-
-    Nearly all goldens that come in do. Writing them anew in the old one's style would give the bytes
-    that came in, at several times the price.
-    """
-    if _NUMBER.sub(b"#", old) != _NUMBER.sub(b"#", new):
-        return False
-    pairs = list(zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True))
-    if any(_ODD.search(text) for pair in pairs for text in pair):
-        return False  # one of them may change how its neighbours are written
-    # A value that is the same keeps its old characters, and whole numbers stay written as such.
-    return all(
-        float(after) != float(before)
-        and before.isdigit() == after.isdigit()
-        and (after.isdigit() or repr(float(after)).encode() == after)
-        for before, after in pairs
-        if before != after
-    )
 
 
 def write_golden(
@@ -227,7 +189,7 @@ def plan_reset(
     locks = lock_names(globs) if not narrowed else set()
 
     def ours(*words: str) -> tuple[str, ...]:
-        names = _names(git.run_git(root, *words))
+        names = {os.fsdecode(raw) for raw in git.run_git(root, *words).split(b"\0") if raw}
         return tuple(sorted(path for path in names if is_golden(path) or path in locks))
 
     if conflicts := ours("diff", "--name-only", "-z", "--diff-filter=U"):
@@ -282,26 +244,38 @@ def reset_goldens(
 
 def apply_reset(reset: Reset) -> list[Finding]:
     """Do it; every version that goes stays with git, and the findings say under which name."""
+    with git.only_writer(reset.root) as temporary:
+        return put_back(reset, temporary)
+
+
+def put_back(reset: Reset, temporary: Path) -> list[Finding]:
+    """The same, for who is the only writer."""
     root = reset.root
     kept: list[Finding] = []
-    with git.only_writer(root) as temporary:
-        staged = _staged(root, reset.restored)
-        for path in reset.deleted:
+    staged = _staged(root, reset.restored)
+    for path in reset.deleted:
+        kept += _take_away(root, path, temporary)
+    for path, (mode, data) in staged.items():
+        if data is None:  # a link, or whatever else git can make
             kept += _take_away(root, path, temporary)
-        for path, (mode, data) in staged.items():
-            if data is None:  # a link, or whatever else git can make
-                kept += _take_away(root, path, temporary)
-                git.run_git(root, "--literal-pathspecs", "checkout-index", "--quiet", "--", path)
-            else:
-                kept += _restore(root, path, data, temporary)
-                now = stat.S_IMODE((root / path).stat().st_mode) & ~0o111
-                (root / path).chmod(now | (now & 0o444) >> 2 if mode == "100755" else now)
-        for lock, names in reset.lines.items():
-            # Some lines of a lock as the index has them; the others speak of goldens that stay.
-            indexed = indexed_lock(root, lock)
-            ensure_inside(root, root / lock)
-            write_lock(root / lock, {name: indexed.get(name) for name in names}, temporary)
+            git.run_git(root, "--literal-pathspecs", "checkout-index", "--quiet", "--", path)
+        else:
+            kept += _restore(root, path, data, temporary)
+            set_executable(root / path, executable=mode == "100755")
+    for lock, names in reset.lines.items():
+        # Some lines of a lock as the index has them; the others speak of goldens that stay.
+        indexed = lock_at(root, "", lock)
+        ensure_inside(root, root / lock)
+        write_lock(root / lock, {name: indexed.get(name) for name in names}, temporary)
     return kept
+
+
+def set_executable(path: Path, *, executable: bool) -> None:
+    """Whether those who may read a file may run it, as git keeps it."""
+    now = stat.S_IMODE(path.stat().st_mode)
+    wanted = now & ~0o111 | ((now & 0o444) >> 2 if executable else 0)
+    if now != wanted:
+        path.chmod(wanted)
 
 
 def _staged(root: Path, paths: Sequence[str]) -> dict[str, tuple[str, bytes | None]]:

@@ -1,4 +1,4 @@
-"""Judge a replayed case: which tolerance holds, what became of it, and what a person should know.
+"""Judge a replayed case: which tolerance holds, what became of it, of all of them, and what a person should know.
 
 A tolerance given on the command line overrules the recorded one, and the report says so: a wider one accepts
 what the capture would not have accepted.
@@ -6,17 +6,107 @@ what the capture would not have accepted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from karat.bundles.cases import Case, Spool
-from karat.bundles.manifest import Manifest
-from karat.findings import UNVERIFIED, Finding, KaratError, Severity, fail, info, warn
+from karat.bundles.manifest import Identity, Manifest
+from karat.findings import UNVERIFIED, ExitCode, Finding, KaratError, Severity, exit_code, fail, info, warn
 from karat.replays.options import CaseOptions
-from karat.replays.outcome import ReplayedCase, ReplayOutcome
+from karat.report.result import Result
 from karat.tensors.comparison import Comparison, Criteria
-from karat.tensors.dtypes import for_dtype
+from karat.tensors.dtypes import tolerance_for
+from karat.tensors.tensor import Damaged
+
+
+class ReplayOutcome(StrEnum):
+    """What became of a case, worst first."""
+
+    DAMAGED = "damaged"  # Its bytes are not what was captured; it was not run.
+    FAILED = "failed"  # The program did not run to its end, or left no outputs.
+    MISMATCH = "mismatch"
+    NOT_COMPARED = "not-compared"  # It ran, and there was nothing to hold its outputs against.
+    MATCH = "match"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst, so that sorting puts it first."""
+        return list(ReplayOutcome).index(self)
+
+
+class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    identity: Identity
+    outcome: ReplayOutcome
+    comparisons: tuple[Comparison, ...] = ()
+    findings: tuple[Finding, ...] = ()  # All of them, those of the comparisons as well.
+    seconds: float = 0.0
+    work: str | None = None  # The folder it worked in, where it was kept.
+
+    @property
+    def severity(self) -> Severity | None:
+        return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
+
+
+class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was asked for, in the order of the bundle."""
+
+    bundle: str  # As the user typed it.
+    runner: str  # `module:function`, or the command.
+    cases: tuple[ReplayedCase, ...]
+    findings: tuple[Finding, ...] = ()  # About the whole rather than one case.
+
+    def all_findings(self) -> Iterator[Finding]:
+        """Every finding, the whole's first, then case by case."""
+        yield from self.findings
+        for case in self.cases:
+            yield from case.findings
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 if anything certainly failed, else 3 if anything could not be verified, else 0."""
+        return exit_code(self.all_findings())
+
+    def to_json(self) -> bytes:
+        """Schema karat.replay/1."""
+        from karat.replays.report import render_json
+
+        return render_json(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "case": case.path,
+                "outcome": case.outcome.value,
+                "values": len(case.comparisons),
+                "seconds": case.seconds,
+                "because": "; ".join(f.message for f in case.findings),
+            }
+            for case in self.cases
+        ]
+
+    def headline(self) -> str:
+        return f"{self.bundle} run by {self.runner}: {self.outcomes() or 'no case was run'}"
+
+    def outcomes(self) -> str:
+        """`1 mismatch, 3 match`."""
+        tally = Counter(case.outcome for case in self.cases)
+        return ", ".join(f"{tally[o]:,} {o.value}" for o in ReplayOutcome if tally[o])
+
+
+def attempted(case: Case, replay: Callable[[], ReplayedCase]) -> ReplayedCase:
+    """What a replay comes to, also where the case is damaged or cannot be read."""
+    try:
+        return replay()
+    except Damaged as damage:
+        return damaged(case, str(damage))
+    except (KaratError, OSError) as error:
+        return unreadable(case, error)
 
 
 def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
@@ -87,6 +177,7 @@ def criteria_of(manifest: Manifest, options: CaseOptions) -> Criteria:
     return {
         "rtol": comparator.rtol if options.rtol is None else options.rtol,
         "atol": comparator.atol if options.atol is None else options.atol,
+        "integers": comparator.integers,
         "equal_nan": comparator.equal_nan,
         "check_dtype": comparator.check_dtype,
     }
@@ -97,10 +188,9 @@ def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Fin
     given = {"rtol": options.rtol, "atol": options.atol}
     words = " and ".join(f"{name} {value:g}" for name, value in given.items() if value is not None)
     dtypes = {record.dtype for record in manifest.tensors if record.role == "expected"} if words else set()
-    own = [for_dtype(dtype) for dtype in sorted(dtypes)]
-    rtols = [each.rtol if comparator.rtol is None else comparator.rtol for each in own]
-    atols = [each.atol if comparator.atol is None else comparator.atol for each in own]
-    recorded = list(zip(rtols, atols, strict=True))
+    limits = comparator.rtol, comparator.atol
+    own = [tolerance_for(dtype, dtype, *limits, integers=comparator.integers) for dtype in sorted(dtypes)]
+    recorded = [(each.rtol, each.atol) for each in own if each.origin != "integers"]
     both = list(given.values())
     wider = [pair for pair in recorded if any(g is not None and not g <= r for g, r in zip(both, pair, strict=True))]
     if wider:
@@ -108,8 +198,6 @@ def tolerance_findings(manifest: Manifest, options: CaseOptions) -> Iterator[Fin
         own_words = f"the bundle says rtol {rtol:g}, atol {atol:g}"
         said = f"compared with {words}, while {own_words}: what passes here may not match what was captured"
         yield warn("tolerance-widened", said, next="karat replay --help")
-    elif words and recorded:
-        yield info("tolerance-tightened", f"compared with {words}, which allows no more than the bundle does")
     if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
         said = "the test compared by its own means and recorded no tolerance; each dtype's own was used"
         yield info("caller-compared", said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -22,8 +22,6 @@ Framework: TypeAlias = Literal["torch", "jax", "numpy"]
 Progress: TypeAlias = Callable[[int, int], None]
 DEFAULT_TIMEOUT = 600.0  # Seconds; a program that hangs must not hold a CI job for hours.
 
-PLACEHOLDERS = ("program", "inputs", "outputs", "expected", "manifest")
-"""All are paths: files, a folder of inputs in the raw form, an empty folder, a list as tensors.txt is, a file."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HELP = "karat replay --help"
@@ -40,7 +38,11 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
 
 
 class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
-    """A command that reads files and leaves files; arguments with placeholders, never a shell."""
+    """A command that reads files and leaves files; arguments with placeholders, never a shell.
+
+    All placeholders are paths: {program}, a file; {inputs}, a folder in the raw form; {outputs}, an empty folder;
+    {expected}, a list as tensors.txt is; {manifest}, a file.
+    """
 
     words: tuple[str, ...]
     text: str = ""  # As it was typed.
@@ -59,31 +61,21 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
 RunnerSpec: TypeAlias = FunctionSpec | CommandSpec
 
 
-class CaseFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cases to replay; empty for all of them."""
-
-    only: tuple[str, ...] = ()  # Globs of case paths or test ids.
-    suites: tuple[str, ...] = ()
-    flows: tuple[str, ...] = ()
-
-
 class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a case is loaded, and its outputs compared."""
 
     framework: Framework | None = None  # What inputs become; None for what they were.
     rtol: float | None = None
     atol: float | None = None  # Given here, they overrule what the bundle says, and the report says so.
-    verify: bool = True  # Whether digests are checked before a case is run.
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSpec
-    wanted: CaseFilter = CaseFilter()
+    only: tuple[str, ...] = ()  # Globs of case paths or test ids; empty for all cases.
     case: CaseOptions = CaseOptions()
     store: str | None = None
     timeout: float | None = DEFAULT_TIMEOUT
     jobs: int = 1
-    isolated: bool = False  # A fresh process for every case, not only after a crash.
     keep: Path | None = None
     env_pass: tuple[str, ...] = ()
     """Variables that the program sees although they are secrets; see `karat.system.secrets`."""
@@ -100,14 +92,7 @@ def parse_function(word: str) -> FunctionSpec:
     module, colon, name = word.partition(":")
     if colon and _NAME.fullmatch(module) and _NAME.fullmatch(name):
         return FunctionSpec(module=module, name=name)
-    hint = ""
-    if module.endswith(".py"):
-        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
-        hint = f"; did you mean {dotted}:{name or 'function'}?"
-    elif not name and "." in module and _NAME.fullmatch(module):
-        first, _, last = module.rpartition(".")
-        hint = f"; did you mean {first}:{last}?"
-    raise UsageError(f"expected --run module:function, found {word!r}{hint}", next_command=_HELP)
+    raise UsageError(f"expected --run module:function, found {word!r}", next_command=_HELP)
 
 
 def parse_command(text: str, cwd: Path) -> CommandSpec:
@@ -120,11 +105,6 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
     if not words:
         raise UsageError("expected --command with a command, found none", next_command=_HELP)
     used = [name for word in words for name in _PLACEHOLDER.findall(word)]
-    for name in used:
-        close = suggest(name, PLACEHOLDERS)
-        if name not in PLACEHOLDERS and close:
-            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
-            raise UsageError(f"expected one of {known} in --command, found {{{name}}}{close}", next_command=_HELP)
     if "outputs" not in used:
         said = "expected {outputs} in --command, found none: without a place for outputs nothing could be compared"
         raise UsageError(said, next_command=_HELP)
@@ -138,42 +118,24 @@ def parse_command(text: str, cwd: Path) -> CommandSpec:
     return CommandSpec(words=words, text=text)
 
 
-def is_chosen(path: str, identity: Identity, wanted: CaseFilter) -> bool:
-    """Whether a case was asked for: by path or test id, by suite and by flow, all of them together."""
-    return (
-        _matches(identity.suite, wanted.suites)
-        and _matches(identity.flow, wanted.flows)
-        and (not wanted.only or any(_is_meant(path, identity, glob) for glob in wanted.only))
-    )
-
-
-def _matches(word: str, globs: Sequence[str]) -> bool:
-    return not globs or any(word == glob or fnmatchcase(word, glob) for glob in globs)
-
-
-def _is_meant(path: str, identity: Identity, glob: str) -> bool:
-    """A path or its folder, a test id, or a glob of either; the brackets of a test id mean themselves."""
+def is_chosen(path: str, identity: Identity, only: Sequence[str]) -> bool:
+    """Whether a case was asked for, by a path or its folder, a test id, or a glob of either; its brackets mean themselves."""
     names = (path, identity.test, f"{identity.test}::{identity.subtest}")
-    if glob in names or path.startswith(glob.rstrip("/") + "/"):
-        return True
-    whole = glob_matcher(glob)
-    return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
+
+    def is_meant(glob: str) -> bool:
+        if glob in names or path.startswith(glob.rstrip("/") + "/"):
+            return True
+        whole = glob_matcher(glob)
+        return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
+
+    return not only or any(map(is_meant, only))
 
 
-def nothing_chosen(bundle: str, wanted: CaseFilter, known: Iterable[tuple[str, Identity]]) -> Finding:
+def nothing_chosen(bundle: str, only: Sequence[str], known: Mapping[str, Identity]) -> Finding:
     """Replaying nothing must not look like a match."""
-    paths = dict(known)
-    if not paths:
+    if not known:
         said = f"expected cases in {bundle}, found none, so nothing was replayed"
         return fail("nothing-compared", said, next="karat verify --help")
-    identities = paths.values()
-    options = {
-        "--only": (wanted.only, {identity.test for identity in identities} | set(paths)),
-        "--suite": (wanted.suites, {identity.suite for identity in identities}),
-        "--flow": (wanted.flows, {identity.flow for identity in identities}),
-    }
-    asked = [f"{option} {', '.join(globs)}" for option, (globs, _) in options.items() if globs]
-    order = (options["--suite"], options["--flow"], options["--only"])
-    hint = next((suggest(globs[0], sorted(there)) for globs, there in order if globs), "")
-    said = f"expected a case that matches {' and '.join(asked)}, found none among {len(paths)} in {bundle}{hint}"
+    hint = suggest(only[0], sorted({*known, *(identity.test for identity in known.values())}))
+    said = f"expected a case that matches {' or '.join(only)}, found none among {len(known)} in {bundle}{hint}"
     return fail("nothing-compared", said, next=_HELP)

@@ -23,10 +23,11 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
+from karat.replays.judge import ReplayedCase
 from karat.replays.options import CaseOptions, FunctionSpec
-from karat.replays.outcome import ReplayedCase
 from karat.report.words import elide
 from karat.system.command import Command
+from karat.system.processes import end_group
 from karat.system.secrets import scrub, secrets_in
 
 _LENGTH = struct.Struct("<I")
@@ -147,7 +148,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill it and everything it started; from any thread."""
-        kill_group(self._process)
+        end_group(self._process)
 
     def close(self) -> None:
         self.kill()
@@ -189,14 +190,6 @@ class Worker(WorkerProcess):
         return replayed
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads its own session, and everything in it, unless it has been reaped."""
-    # Once it has been waited for, its number may be another process's.
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 def wait_for_end(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
     """The exit status, once what the process left running has been killed as well.
 
@@ -207,7 +200,7 @@ def wait_for_end(process: subprocess.Popen[bytes], timeout: float | None = None)
         if until is not None and time.monotonic() > until:
             break
         time.sleep(0.005)
-    kill_group(process)
+    end_group(process)
     return process.wait()
 
 

@@ -1,4 +1,4 @@
-"""The cases of a bundle as pytest items: what `pytest --karat-replay BUNDLE` runs.
+"""The cases of a bundle as pytest items: the plugin that `karat replay BUNDLE --pytest` loads.
 
 The session then has these items and no others. Each worker of pytest-xdist collects them all, as pytest
 wants it, and replays its share through a runner of its own, so a crash costs one item here, too.
@@ -6,6 +6,7 @@ wants it, and replays its share through a runner of its own, so a crash costs on
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -18,32 +19,34 @@ import pytest
 from karat.bundles.cases import Case, cases
 from karat.findings import KaratError, Severity
 from karat.replays import judge
-from karat.replays.options import ReplayOptions, is_chosen, parse_command, parse_function
-from karat.replays.outcome import ReplayedCase
+from karat.replays.judge import ReplayedCase
+from karat.replays.options import ReplayOptions, is_chosen
 from karat.replays.replay import is_damaged, open_runners, require_capture_root, with_next_command
 from karat.replays.report import comparison_line
 from karat.replays.runners import Runner
 from karat.report.words import log_line
 from karat.store.place import open_word
-from karat.tensors.report import TITLES, cells, worst
 
 
-class ReplayError(Exception):
-    """A case did not match; its text is the report."""
-
-    def __init__(self, replayed: ReplayedCase) -> None:
-        super().__init__(replayed.path)
-        self.replayed = replayed
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--karat-replay", metavar="JSON", help=argparse.SUPPRESS)
 
 
-def collect(session: pytest.Session) -> bool | None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> bool | None:
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
     stack = ExitStack()
     try:
-        name = config.getoption("karat_replay")
-        bundle = Bundle.from_parent(session, name=name, options=_options(config), stack=stack)
+        told = config.getoption("karat_replay")
+        name, options = msgspec.json.decode(
+            told, type=tuple[str, ReplayOptions], dec_hook=lambda kind, text: kind(text)
+        )
+        # Each worker of xdist keeps its own cases in a folder of its own.
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+        options = msgspec.structs.replace(options, jobs=1, keep=options.keep and options.keep / worker)
+        bundle = Bundle.from_parent(session, name=name, options=options, stack=stack)
         items = list(bundle.collect())
         if items and not config.option.collectonly:
             bundle.prepare()
@@ -62,24 +65,6 @@ def collect(session: pytest.Session) -> bool | None:
     return True
 
 
-def _options(config: pytest.Config) -> ReplayOptions:
-    told = config.getoption("karat_replay_settings")
-    if told:
-        options = msgspec.json.decode(told, type=ReplayOptions, dec_hook=lambda kind, text: kind(text))
-        # Each worker of xdist keeps its own cases in a folder of its own.
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-        return msgspec.structs.replace(options, jobs=1, keep=options.keep and options.keep / worker)
-    run, command = config.getoption("karat_run"), config.getoption("karat_command")
-    if (run is None) == (command is None):
-        raise pytest.UsageError(
-            "expected --karat-run module:function or --karat-command CMD with --karat-replay, "
-            f"found {'neither' if run is None else 'both'}"
-        )
-    if run is not None:
-        return ReplayOptions(runner=parse_function(run))
-    return ReplayOptions(runner=parse_command(command, config.invocation_params.dir))
-
-
 class Bundle(pytest.Collector):
     def __init__(self, *, options: ReplayOptions, stack: ExitStack, **rest: Any) -> None:
         super().__init__(nodeid=rest["name"], **rest)
@@ -90,7 +75,7 @@ class Bundle(pytest.Collector):
         place = self._stack.enter_context(closing(open_word(self.name, store=self._options.store)))
         require_capture_root(place, self._options)
         for case in cases(place):
-            if is_chosen(case.path, case.manifest.identity, self._options.wanted):
+            if is_chosen(case.path, case.manifest.identity, self._options.only):
                 yield ReplayItem.from_parent(self, name=case.path, case=case)
 
     def prepare(self) -> None:
@@ -109,8 +94,6 @@ class ReplayItem(pytest.Item):
     def __init__(self, *, case: Case, **rest: Any) -> None:
         super().__init__(**rest)
         self._case = case
-        identity = case.manifest.identity
-        self.extra_keyword_matches.update({identity.suite, identity.flow, identity.test})
 
     def runtest(self) -> None:
         """Replay it; a finding that fails, fails the item."""
@@ -119,23 +102,10 @@ class ReplayItem(pytest.Item):
             raise RuntimeError("a case without its bundle")
         replayed = bundle.replay(self._case)
         self.user_properties.append(("outcome", replayed.outcome.value))
-        at_worst = worst(replayed.comparisons)
-        if at_worst is not None:
-            named = zip(TITLES, cells(at_worst.numbers), strict=True)
-            self.user_properties += [(title, value) for title, value in named if value]
+        text = "\n".join(map(log_line, _lines(replayed)))
         if replayed.severity is Severity.FAIL:
-            raise ReplayError(replayed)
-        for line in _lines(replayed):
-            self.add_report_section("call", "karat replay", log_line(line))
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What karat says, rather than where in karat it was raised."""
-        error = excinfo.value
-        if isinstance(error, ReplayError):
-            return "\n".join(map(log_line, _lines(error.replayed)))
-        if isinstance(error, KaratError):
-            return f"{log_line(str(error))}\n{log_line(f'next: {error.next_command}')}"
-        return super().repr_failure(excinfo, style=style)
+            pytest.fail(text, pytrace=False)
+        self.add_report_section("call", "karat replay", text)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return Path(self.name), None, self._case.manifest.identity.test

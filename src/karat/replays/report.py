@@ -1,19 +1,19 @@
-"""The report of a replay: text for a terminal, JSON (`karat.replay/1`) and JUnit XML."""
+"""The report of a replay: text for a terminal, a page, JSON (`karat.replay/1`) and JUnit XML."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
-from karat.findings import Finding, Severity
-from karat.replays.outcome import ReplayedCase, ReplayOutcome, ReplayReport
-from karat.report import junit
+from karat.findings import Severity
+from karat.replays.judge import ReplayedCase, ReplayOutcome, ReplayReport
+from karat.report import html, junit
 from karat.report.json import encode, finding_json
 from karat.report.junit import TestCase, TestProblem
-from karat.report.terminal import Line, finding_lines, print_lines, room_of
+from karat.report.terminal import Line, aligned, lines_by_kind, widths
 from karat.report.words import count, elide, printable
 from karat.tensors.comparison import Comparison
 from karat.tensors.report import TITLES, cells, comparison_json, type_text, worst
@@ -24,14 +24,11 @@ _STYLES = {
     ReplayOutcome.NOT_COMPARED: "yellow",
     ReplayOutcome.MATCH: "green",
 }
+_TONES = {ReplayOutcome.NOT_COMPARED: "warn", ReplayOutcome.MATCH: "good"}
 _ROWS_SHOWN = 40
 _FINDINGS_SHOWN = 30
 _WIDE = 110
 _SHORTEST_NAME = 24
-
-
-def print_report(report: ReplayReport, stream: IO[str]) -> None:
-    print_lines(text_lines(report, width=room_of(stream)), stream)
 
 
 def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
@@ -52,17 +49,18 @@ def text_lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Li
         titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
         if width is not None and width < _WIDE:
             titles, rows = _narrow(titles), [_narrow(row) for row in rows]
-        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        columns = widths([titles, *rows])
         if width is not None:
-            rest = sum(widths[1:]) + 2 * (len(widths) - 1)
-            widths[0] = min(widths[0], max(width - rest, _SHORTEST_NAME))
-            rows = [(elide(row[0], widths[0]), *row[1:]) for row in rows]
-        yield ((_aligned(titles, widths), "dim"),)
+            rest = sum(columns[1:]) + 2 * (len(columns) - 1)
+            columns[0] = min(columns[0], max(width - rest, _SHORTEST_NAME))
+            rows = [(elide(row[0], columns[0]), *row[1:]) for row in rows]
+        yield ((aligned(titles, columns), "dim"),)
         for case, row in zip(shown, rows, strict=True):
-            yield ((_aligned(row, widths), _STYLES[case.outcome]),)
+            yield ((aligned(row, columns), _STYLES[case.outcome]),)
         if len(cases) > len(shown):
             yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
-    yield from _findings(report)
+    told = sorted(report.all_findings(), key=lambda finding: finding.severity.rank)
+    yield from lines_by_kind(told, "", _FINDINGS_SHOWN)
     yield ()
     parts = report.outcomes()
     worst_outcome = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
@@ -77,36 +75,10 @@ def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
     return (*row[:2], *row[3:5], row[7])
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    left = [value.ljust(width) for value, width in zip(row[:2], widths[:2], strict=True)]
-    return "  ".join([*left, *(value.rjust(width) for value, width in zip(row[2:], widths[2:], strict=True))])
-
-
-def _findings(report: ReplayReport) -> Iterator[Line]:
-    """What concerns the whole, then warnings and failures, then the rest in a line per kind."""
-    yield from (line for finding in report.findings for line in finding_lines(finding))
-    own = [f for case in report.cases for f in case.findings]
-    loud = sorted((f for f in own if f.severity is not Severity.INFO), key=lambda f: f.severity.rank)
-    for finding in loud[:_FINDINGS_SHOWN]:
-        yield from finding_lines(finding)
-    if len(loud) > _FINDINGS_SHOWN:
-        yield ()
-        yield ((f"… and {len(loud) - _FINDINGS_SHOWN:,} more findings (--json - lists all)", "dim"),)
-    quiet: dict[str, list[Finding]] = {}
-    for finding in own:
-        if finding.severity is Severity.INFO:
-            quiet.setdefault(finding.kind, []).append(finding)
-    for kind, (example, *others) in sorted(quiet.items()):
-        more = f" ({len(others):,} more like it)" if others else ""
-        yield ()
-        yield ("info ", "dim"), (f"{kind}  ", "bold"), (example.path, "")
-        yield ((f"     {example.message}{more}", ""),)
-
-
-def json_document(report: ReplayReport) -> dict[str, Any]:
+def render_json(report: ReplayReport) -> bytes:
     outcomes = Counter(case.outcome for case in report.cases)
     severities = Counter(f.severity for f in report.all_findings())
-    return {
+    told = {
         "schema": SCHEMA,
         "bundle": report.bundle,
         "runner": report.runner,
@@ -131,10 +103,32 @@ def json_document(report: ReplayReport) -> dict[str, Any]:
             for case in report.cases
         ],
     }
+    return encode(told)
 
 
-def render_json(report: ReplayReport) -> bytes:
-    return encode(json_document(report))
+def render_html(report: ReplayReport, command: str) -> str:
+    """The page: findings, a row per case, and the numbers of each tensor of a case that does not match."""
+    parts = []
+    for case in report.cases:
+        if case.comparisons and case.outcome is not ReplayOutcome.MATCH:
+            rows = [(c.name, type_text(c), *cells(c.numbers)) for c in case.comparisons]
+            shown = html.plain_table(("tensor", "type", *TITLES), rows)
+            parts.append(f"<details><summary><code>{html.text(case.path)}</code></summary>{shown}</details>")
+    told, tones = [*report.all_findings()], {o.value: _TONES.get(o, "grave") for o in ReplayOutcome}
+    below = f"<section><h2>Tensors of cases that do not match</h2>{''.join(parts)}</section>" if parts else ""
+    about = f"Replay of {report.bundle} by {report.runner}"
+    answer = f"{count(len(report.cases), 'case')}: {report.outcomes() or 'none was run'}"
+    return html.result_page(
+        report,
+        told,
+        about=about,
+        noun="cases",
+        state="outcome",
+        tones=tones,
+        command=command,
+        answer=answer,
+        below=below,
+    )
 
 
 def render_junit(report: ReplayReport) -> bytes:

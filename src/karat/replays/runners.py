@@ -1,6 +1,6 @@
 """What runs a case: a function in a worker process, or a command that reads files and leaves files.
 
-Whatever a program does, its runner answers. A worker that crashed or hung costs its case, and a new one takes over.
+A worker that crashed or hung costs its case, and a new one takes over.
 A command gets its inputs in the raw form of `karat.bundles.tensor_files`; their digests are checked while they are
 written, so that a damaged case is noticed before anything runs. Its outputs are compared tensor by tensor without
 loading them whole.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -25,10 +25,10 @@ from karat.bundles.cases import Case, Spool
 from karat.bundles.extents import whole_file
 from karat.bundles.manifest import Manifest, TensorRecord
 from karat.bundles.tensor_files import TABLE, encode_rows, file_names, read_raw, row_of
-from karat.findings import Finding, KaratError, fail, info
+from karat.findings import Finding, fail, info
 from karat.replays import judge
-from karat.replays.options import CaseOptions, CommandSpec, Progress
-from karat.replays.outcome import ReplayedCase
+from karat.replays.judge import ReplayedCase
+from karat.replays.options import CommandSpec, Progress, ReplayOptions
 from karat.replays.processes import (
     LOG,
     CaseJob,
@@ -37,26 +37,45 @@ from karat.replays.processes import (
     WorkerSetup,
     WorkFolders,
     describe_exit,
-    kill_group,
     printed_last,
     wait_for_end,
 )
-from karat.system.hashes import sha256
 from karat.system.pool import in_parallel
+from karat.system.processes import end_group
 from karat.system.secrets import scrub, secrets_in
-from karat.tensors.blocks import start_digest
 from karat.tensors.compare import compare_tensors
+from karat.tensors.digests import TensorDigest, hash_of, require_digest
 from karat.tensors.report import shape_text
 from karat.tensors.tensor import Damaged, TensorExtent, read_blocks
 
 _PATIENCE = 30.0
 
 
-class Runner(Protocol):
-    """Replays cases, one at a time."""
+class Runner:
+    """Replays cases, one at a time; whatever a program does, it answers."""
+
+    def __init__(self, options: ReplayOptions, folders: WorkFolders, environment: Mapping[str, str]) -> None:
+        self._options, self._folders, self._environment = options, folders, environment
 
     def replay(self, case: Case) -> ReplayedCase:
         """What became of the case."""
+        work = self._folders.folder(case.path)
+        started = time.monotonic()
+        try:
+            replayed = judge.attempted(case, lambda: self._replay(case, work))
+        finally:
+            kept = self._folders.done(work)
+        # Messages quote what a program printed.
+        secrets = secrets_in(os.environ)
+        findings = tuple(msgspec.structs.replace(f, message=scrub(f.message, secrets)) for f in replayed.findings)
+        seconds = replayed.seconds or time.monotonic() - started
+        return msgspec.structs.replace(replayed, findings=findings, seconds=seconds, work=kept)
+
+    def _replay(self, case: Case, work: Path) -> ReplayedCase:
+        raise NotImplementedError
+
+    def prepare(self) -> object:
+        """Raise what is wrong with the program before a case is run."""
 
     def stop(self) -> None:
         """End whatever runs, from any thread; who waits for it is told that it failed."""
@@ -99,27 +118,14 @@ def replay_all(todo: Sequence[Case], runners: Sequence[Runner], progress: Progre
     return [results[number] for number in range(len(todo))]
 
 
-def _kept(replayed: ReplayedCase, *, seconds: float, work: str | None) -> ReplayedCase:
-    """What became of a case, as it is reported: messages quote what a program printed."""
-    secrets = secrets_in(os.environ)
-    findings = tuple(msgspec.structs.replace(f, message=scrub(f.message, secrets)) for f in replayed.findings)
-    return msgspec.structs.replace(replayed, findings=findings, seconds=seconds, work=work)
-
-
-class FunctionRunner:
+class FunctionRunner(Runner):
     """Hands cases to a worker that calls a function."""
 
     def __init__(
-        self,
-        setup: WorkerSetup,
-        folders: WorkFolders,
-        environment: Mapping[str, str],
-        *,
-        timeout: float | None,
-        isolated: bool,
+        self, setup: WorkerSetup, options: ReplayOptions, folders: WorkFolders, environment: Mapping[str, str]
     ) -> None:
-        self._setup, self._folders, self._environment = setup, folders, environment
-        self._timeout, self._isolated = timeout, isolated
+        super().__init__(options, folders, environment)
+        self._setup = setup
         self._worker: Worker | None = None
 
     def prepare(self) -> Worker:
@@ -128,23 +134,14 @@ class FunctionRunner:
             self._worker = Worker(self._setup, self._environment)
         return self._worker
 
-    def replay(self, case: Case) -> ReplayedCase:
-        work = self._folders.folder(case.path)
-        started = time.monotonic()
-        worker = self.prepare()
+    def _replay(self, case: Case, work: Path) -> ReplayedCase:
         job = CaseJob(path=case.path, work=str(work), keep=self._folders.kept)
         try:
-            replayed = worker.replay(job, self._timeout)
+            return self.prepare().replay(job, self._options.timeout)
         except WorkerLost as lost:
             self.close()
             message = f"expected {self._setup.function} to return, but {lost}"
-            replayed = judge.failed(case, f"{message}{printed_last(work / LOG)}")
-        finally:
-            kept = self._folders.done(work)
-        if self._isolated:
-            self.close()
-        took = time.monotonic() - started
-        return _kept(replayed, seconds=replayed.seconds or took, work=kept)
+            return judge.failed(case, f"{message}{printed_last(work / LOG)}")
 
     def stop(self) -> None:
         worker = self._worker
@@ -157,39 +154,20 @@ class FunctionRunner:
             worker.close()
 
 
-class CommandRunner:
+class CommandRunner(Runner):
     def __init__(
-        self,
-        command: CommandSpec,
-        options: CaseOptions,
-        folders: WorkFolders,
-        timeout: float | None,
-        environment: Mapping[str, str],
+        self, command: CommandSpec, options: ReplayOptions, folders: WorkFolders, environment: Mapping[str, str]
     ) -> None:
-        self._command, self._options, self._environment = command, options, environment
-        self._folders, self._timeout = folders, timeout
+        super().__init__(options, folders, environment)
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-
-    def replay(self, case: Case) -> ReplayedCase:
-        work = self._folders.folder(case.path)
-        started = time.monotonic()
-        try:
-            replayed = self._replay(case, work)
-        except Damaged as damage:
-            replayed = judge.damaged(case, str(damage))
-        except (KaratError, OSError) as error:
-            replayed = judge.unreadable(case, error)
-        finally:
-            kept = self._folders.done(work)
-        return _kept(replayed, seconds=time.monotonic() - started, work=kept)
 
     def _replay(self, case: Case, work: Path) -> ReplayedCase:
         if case.manifest.program is None and self._command.uses("program"):
             return judge.failed(case, "the command asks for {program}, but the case was captured without one")
         expected = [record for record in case.manifest.tensors if record.role == "expected"]
         places = self._prepare(case, expected, work)
-        if self._options.verify:
-            judge.verify_expected(case)
+        judge.verify_expected(case)
         problem = self._run(self._command.filled(places), work / LOG)
         if problem:
             message = f"expected the command to end with 0, but {problem}"
@@ -201,7 +179,7 @@ class CommandRunner:
         for name in ("inputs", "outputs", "program"):
             (work / name).mkdir()
         inputs = [record for record in case.manifest.tensors if record.role == "input"]
-        write_inputs(case, inputs, work / "inputs", verify=self._options.verify)
+        write_inputs(case, inputs, work / "inputs")
         files = file_names(record.name for record in expected)
         rows = (row_of(record, "", files[record.name]) for record in expected)
         (work / "expected.txt").write_bytes(encode_rows(rows))
@@ -234,14 +212,15 @@ class CommandRunner:
         except OSError as error:
             return f"it could not be started: {error.strerror or error}"
         started = time.monotonic()
-        status = wait_for_end(self._process, timeout=self._timeout)
+        status = wait_for_end(self._process, timeout=self._options.timeout)
         took = time.monotonic() - started
-        if status < 0 and self._timeout and took >= self._timeout:
-            return f"it took longer than {self._timeout:g} s"
+        timeout = self._options.timeout
+        if status < 0 and timeout and took >= timeout:
+            return f"it took longer than {timeout:g} s"
         return describe_exit(status) if status else None
 
     def _compare(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> ReplayedCase:
-        criteria = judge.criteria_of(case.manifest, self._options)
+        criteria = judge.criteria_of(case.manifest, self._options.case)
         there = [record.name for record in expected if record.name in outputs.tensors]
         made = outputs.tensors
         with Spool(case) as spool:
@@ -255,7 +234,7 @@ class CommandRunner:
         extra = (*(name for name in outputs.tensors if name not in there), *outputs.extra)
         additional = f"expected {len(expected)} outputs, found an additional one"
         found += [fail("gained-tensor", f"{name}: {additional}") for name in extra]
-        found += judge.tolerance_findings(case.manifest, self._options)
+        found += judge.tolerance_findings(case.manifest, self._options.case)
         found += values_outside_tensors(case.manifest)
         if not expected:
             # Running without comparing must not look like a match.
@@ -264,14 +243,11 @@ class CommandRunner:
         elif not comparisons:
             problem = "; ".join(outputs.problems) or "it left no output"
             return judge.failed(case, f"expected outputs in {{outputs}}, but {problem}", *found)
-        return judge.compared(case, self._options, comparisons, found)
+        return judge.compared(case, self._options.case, comparisons, found)
 
     def stop(self) -> None:
         if self._process is not None:
-            kill_group(self._process)
-
-    def close(self) -> None:
-        """Nothing is held between commands."""
+            end_group(self._process)
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,23 +256,23 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()  # Files of no expected tensor.
 
 
-def write_inputs(case: Case, records: Sequence[TensorRecord], folder: Path, *, verify: bool) -> None:
+def write_inputs(case: Case, records: Sequence[TensorRecord], folder: Path) -> None:
     """Write the inputs in the raw form; `Damaged` if they are not what was captured."""
     files = file_names(record.name for record in records)
     rows = []
     with Spool(case) as spool:
         for record in records:
             tensor, file = spool.tensor(record.name), files[record.name]
-            plain, own = sha256(), start_digest(tensor.dtype, tensor.shape)
+            made = TensorDigest(tensor.dtype, tensor.shape)
+            kind = hash_of(record.digest)
+            own = made if kind == "blake3" else TensorDigest(tensor.dtype, tensor.shape, kind)
             with (folder / file).open("xb") as target:
                 for block in read_blocks(tensor.extent):
-                    plain.update(block)
-                    own.update(block)
+                    for digest in {made, own}:
+                        digest.update(block)
                     target.write(block)
-            found = str(own.hexdigest())
-            if verify and found != record.sha256:
-                raise Damaged(f"{record.name}: expected the digest {record.sha256}, found {found}")
-            rows.append(row_of(record, plain.hexdigest(), file))
+            require_digest(record.name, record.digest, own.text())
+            rows.append(row_of(record, made.text(), file))
     (folder / TABLE).write_bytes(encode_rows(rows))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from karat.findings import suggest
 from karat.replays.options import FunctionSpec
 from karat.replays.processes import LOG, CaseJob, WorkerReady, WorkerSetup, receive, send
 
@@ -74,39 +74,19 @@ class CannotImport(Exception):  # noqa: N818 - what is wrong with a word of the 
 
 def load_function(function: FunctionSpec) -> Callable[..., Any]:
     """The function; its module may do whatever modules do when they are imported."""
-    found: Any = _module(function.module)
-    for part in function.name.split("."):
-        if not hasattr(found, part):
-            known = [name for name in dir(found) if not name.startswith("_")]
-            raise CannotImport(
-                f"expected {function} to be a function, but {function.module} has no {function.name}"
-                f"{suggest(part, known)}"
-            )
-        found = getattr(found, part)
+    try:
+        found: Any = pkgutil.resolve_name(str(function))
+    except (Exception, SystemExit) as error:
+        # The last frame is where the user's module went wrong; what led there is the import machinery.
+        own = {__file__, pkgutil.__file__, importlib.__file__}
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if f.filename not in own and f.filename[0] != "<"
+        ]
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        raise CannotImport(f"expected to import {function}, but: {type(error).__name__}: {error}{where}") from error
     if not callable(found):
         raise CannotImport(f"expected {function} to be a function, found {type(found).__name__}: it cannot be called")
     return found  # type: ignore[no-any-return]
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            here = [path.stem for path in Path.cwd().glob("*.py")]
-            raise CannotImport(
-                f"expected a module {name}, found none: neither installed nor in {Path.cwd()}{suggest(name, here)}"
-            ) from error
-        raise CannotImport(_broken(name, error)) from error
-    except (Exception, SystemExit) as error:
-        raise CannotImport(_broken(name, error)) from error
-
-
-def _broken(name: str, error: BaseException) -> str:
-    # The last frame is where the user's module went wrong; what led there is the import machinery.
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"expected to import {name}, but: {type(error).__name__}: {error}{where}"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from karat.findings import CannotVerify, Finding, Severity
+from karat.report.markdown import code, fit_bytes, prose
 from karat.report.words import printable
 from karat.system.command import Command
 
@@ -55,6 +56,16 @@ def add_step_summary(text: Callable[[int], str]) -> bool:
             next_command=Command("ls", "-ld", str(path.parent)),
         ) from error
     return True
+
+
+def findings_summary(headline: str, findings: Iterable[Finding], room: int) -> str:
+    """The summary of a step, as Markdown of at most `room` bytes: the answer, and a line for each finding."""
+    lines = []
+    for finding in findings:
+        where = f" {code(finding.path)}:" if finding.path else ""
+        said = prose(finding.message, _LONGEST_MESSAGE)
+        lines.append(f"- **{finding.severity.value}** {finding.kind}{where} {said}\n")
+    return fit_bytes(f"## {prose(headline, _LONGEST_MESSAGE)}\n\n", lines, room, "finding")
 
 
 def _message(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import Finding, exit_code
-from karat.system.command import Command
+from karat.system.command import Command, takes
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "where": finding.where,
         "message": finding.message,
         "numbers": dict(finding.numbers),
-        "next": None if finding.next is None else str(finding.next),
+        "next": None if finding.next is None or takes(finding.next) else str(finding.next),
     }
 
 
@@ -43,13 +43,14 @@ def _command(value: object) -> str:
     return str(value)
 
 
-def encode_report(schema: str, report: Any, *, fail_on: Sequence[str] = ("fail",)) -> bytes:
-    """A struct that is written as it is, with its findings and the exit code that they deserve."""
-    plain = msgspec.to_builtins(msgspec.structs.replace(report, findings=()))
+def encode_report(
+    schema: str, report: Any, *, fail_on: Sequence[str] = ("fail",), code: int | None = None, **more: Any
+) -> bytes:
+    """A struct that is written as it is, with its findings, the exit code that they deserve unless told, and more fields."""
+    plain = msgspec.to_builtins(msgspec.structs.replace(report, findings=()), enc_hook=_command)
+    code = int(exit_code(report.findings, fail_on=fail_on)) if code is None else int(code)
     found = [finding_json(finding) for finding in report.findings]
-    return encode(
-        {"schema": schema, "exit_code": int(exit_code(report.findings, fail_on=fail_on)), **plain, "findings": found}
-    )
+    return encode({"schema": schema, "exit_code": code, **plain, **more, "findings": found})
 
 
 def sayable(value: Any, *, numbers: bool = False) -> Any:

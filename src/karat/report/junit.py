@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from karat.findings import UNVERIFIED, Finding, Severity
+
 _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -42,6 +44,21 @@ def render(name: str, suites: Iterable[tuple[str, Sequence[TestCase]]]) -> bytes
     )
     totals = attributes({"name": name, **_totals([c for _, cases in known for c in cases])})
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{totals}>\n{body}</testsuites>\n'.encode()
+
+
+def render_findings(verb: str, checked: Iterable[str], findings: Iterable[Finding]) -> bytes:
+    """One test case for each path that was looked at, and one for each kind of failure that concerns no path."""
+    by_path: dict[str, list[Finding]] = {path: [] for path in checked}
+    for finding in findings:
+        by_path.setdefault(finding.path or f"{verb}: {finding.kind}", []).append(finding)
+    cases = []
+    for path, found in by_path.items():
+        wrong = [finding for finding in found if finding.severity is Severity.FAIL]
+        said = [f"{f.kind}: {f.message}\n" + (f"next: {f.next}\n" if f.next else "") for f in found]
+        tag: Literal["error", "failure"] = "error" if all(f.kind in UNVERIFIED for f in wrong) else "failure"
+        problem = TestProblem(tag, wrong[0].message, wrong[0].kind, "".join(said)) if wrong else None
+        cases.append(TestCase(classname=verb, name=path, problem=problem, printed="" if wrong else "".join(said)))
+    return render(verb, [(verb, cases)])
 
 
 def _totals(cases: Sequence[TestCase]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from karat.report.words import elide, printable
+from karat.report.words import count, elide, printable
 
 _NAME = 160
 _SENTENCE = 400  # Bounds that keep what matters most below any limit a forge has.
@@ -21,7 +21,6 @@ class Section:
     body: str
 
     def text(self) -> str:
-        """The section as Markdown."""
         return f"{self.title}\n\n{self.body}\n" if self.title else f"{self.body}\n"
 
 
@@ -59,3 +58,18 @@ def fit(sections: Sequence[Section], limit: int) -> str:
         if len(whole) <= limit:
             return whole
     return ""
+
+
+_RESERVED = 1 << 10  # Bytes that are left for the line that says what was left out.
+
+
+def fit_bytes(head: str, pieces: Sequence[str], room: int, noun: str) -> str:
+    """The head and the leading pieces, in at most `room` bytes, and how many did not fit; nothing without room for the head."""
+    left = room - _RESERVED - len(head.encode("utf-8", "backslashreplace"))
+    out = [head] if left > 0 else []
+    for done, piece in enumerate(pieces if out else ()):
+        left -= len(piece.encode("utf-8", "backslashreplace"))
+        if left < 0:
+            return "".join([*out, f"\n… and {count(len(pieces) - done, noun)} more; the log names them all.\n"])
+        out.append(piece)
+    return "".join(out)

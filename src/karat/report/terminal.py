@@ -17,6 +17,7 @@ from typing import IO, TypeAlias
 
 from karat.findings import Finding, Severity
 from karat.report.words import line_of, log_line, printable, short_path
+from karat.system.command import takes
 
 Line: TypeAlias = tuple[tuple[str, str], ...]  # Pieces of text with a rich style each; no style is the empty text.
 
@@ -87,6 +88,11 @@ def say(text: str, stream: IO[str] | None = None) -> None:
     print(log_line(text), file=stream or sys.stdout)
 
 
+def advice_label(command: str) -> str:
+    """What stands in front of a command that a report names."""
+    return "to take it" if takes(command) else "next"
+
+
 def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     """A finding in full: severity, kind and place, the sentence, the next command."""
     where = short_path(finding.path, root)
@@ -95,7 +101,7 @@ def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     yield (f"{severity.value:<4} ", STYLES[severity]), (f"{finding.kind}  ", "bold"), (where, "")
     yield ((f"     {finding.message}", ""),)
     if finding.next:
-        yield ("     next: ", "dim"), (finding.next, COMMAND)
+        yield (f"     {advice_label(finding.next)}: ", "dim"), (finding.next, COMMAND)
 
 
 def by_kind(

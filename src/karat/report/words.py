@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 
 from karat.findings import Finding, Severity
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+_MOST_ALIKE = 20
 _BEGINS_A_COMMAND = re.compile(r"(?:(?<=[\r\n])|\A)(?P<blanks>[^\S\r\n]*)::")
 # What GitHub's, Azure's and TeamCity's logs take for a command wherever it stands: `##[…]`, `##vso[…]`, `##teamcity[…]`.
 _OBEYED_ANYWHERE = re.compile(r"#(?=#\w*\[)")
@@ -49,9 +51,9 @@ def magnitude(value: float | None) -> float:
 
 
 def count(n: int, noun: str) -> str:
-    """`1 file`, `2 files`, `3 entries`, `4 days`."""
+    """`1 file`, `2 files`, `3 entries`, `4 days`, `5 crashes`."""
     changes = noun.endswith("y") and not noun.endswith(("ay", "ey", "oy"))
-    plural = f"{noun[:-1]}ies" if changes else f"{noun}s"
+    plural = f"{noun[:-1]}ies" if changes else f"{noun}{'es' if noun.endswith('sh') else 's'}"
     return f"{n:,} {noun if n == 1 else plural}"
 
 
@@ -74,6 +76,17 @@ def severity_counts(findings: Iterable[Finding]) -> str:
     """`2 fail, 14 warn, 3 info`."""
     tally = Counter(f.severity for f in findings)
     return ", ".join(f"{tally[s]:,} {s.value}" for s in Severity if tally[s])
+
+
+def grouped_lines(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
+    """Findings and their messages as lines, worst first; of many that are alike, the first few."""
+    kinds: dict[tuple[Severity, str], list[str]] = {}
+    for finding, message in sorted(findings, key=lambda pair: pair[0].severity.rank):
+        kinds.setdefault((finding.severity, finding.kind), []).append(message)
+    for (severity, kind), messages in kinds.items():
+        yield from (f"{severity.value:4}  {kind}: {message}" for message in messages[:_MOST_ALIKE])
+        if len(messages) > _MOST_ALIKE:
+            yield f"{severity.value:4}  {kind}: {len(messages) - _MOST_ALIKE:,} more; --json F has all"
 
 
 def short_path(path: str, root: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import isfinite
 
@@ -13,9 +13,8 @@ from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.goldens.series_json import implied_steps
 from karat.goldens.shapes import Golden, Metric, Series, Table
 from karat.report.words import few
-from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
-from karat.runs.settings import RecordSettings
-from karat.system.command import quoted
+from karat.runs.repeats import Repeat, copies, disagreements
+from karat.settings import RecordSettings
 
 _MOST_STEPS = 10_000_000  # A step that a counter got wrong must not fill the memory with NaN.
 EXPECTED = "--steps, or steps in [record]"  # Where an expected last step comes from, unless an old golden gave it.
@@ -101,7 +100,6 @@ def _declared(metric: Metric, interval: int | None) -> Metric:
 
 
 def last_step(series: Series) -> int | None:
-    """The last step at which any metric has a finite value."""
     finite = [m.steps[np.isfinite(m.values)] for m in series.metrics.values()]
     return max((int(steps[-1]) for steps in finite if len(steps)), default=None)
 
@@ -172,17 +170,15 @@ def findings_of_runs(
     return findings
 
 
-def new_golden(
-    repeats: Sequence[Repeat], combine: Combine, old: Golden | None, wanted: Sequence[str], form: str | None
-) -> Golden | None:
-    """The golden that the runs make; None if one of them could not be read."""
+def new_golden(repeats: Sequence[Repeat], old: Golden | None, wanted: Sequence[str], form: str | None) -> Golden | None:
+    """The golden that the runs make, which is that of the first; None if one of them could not be read."""
     goldens = [golden for r in repeats if (golden := r.reading.golden) is not None]
     if len(goldens) < len(repeats):
         return None
     series = [golden for golden in goldens if isinstance(golden, Series)]
     if len(series) == len(goldens):
         before = old if isinstance(old, Series) else None
-        return onto(before, combined(series, combine), wanted, declare=form in {None, "series-json"})
+        return onto(before, series[0], wanted, declare=form in {None, "series-json"})
     if len(goldens) > 1 or wanted:
         shapes = ", ".join(sorted({golden.shape for golden in goldens}))
         said = f"expected series where there are several runs, or --metric, found: {shapes}"
@@ -268,18 +264,6 @@ def _like(metric: Metric, old: Metric) -> Metric:
     return replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
 
 
-def up_to(golden: Golden, last: int) -> Golden:
-    """The golden without the steps behind `last`, for those who say that a run ends there."""
-    if not isinstance(golden, Series):
-        return golden
-    metrics = {}
-    for name, metric in golden.metrics.items():
-        kept = int(np.searchsorted(metric.steps, last, side="right"))
-        end = metric.end if metric.end is None else min(metric.end, last)
-        metrics[name] = replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
-    return replace(golden, metrics=metrics)
-
-
 def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Table:
     """The new table with the old one's columns of tolerances, where these are all that it lacks.
 
@@ -297,17 +281,3 @@ def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Tabl
         held |= dict(zip(new.columns, row, strict=True))
         rows[key] = tuple(held.get(name, "") for name in columns)
     return replace(new, columns=columns, rows=rows, header=old.header)
-
-
-def rename_advice(findings: Iterable[Finding], form: str | None) -> str | None:
-    """What to do where a column or metric is gone and another one new: it may have two names."""
-    names: dict[str, str] = {}
-    for finding in findings:
-        if finding.metric:
-            names.setdefault(finding.kind, finding.metric)
-    lost, gained = names.get("lost-metric"), names.get("gained-metric")
-    if lost is None or gained is None:
-        return None
-    table = "[check] columns" if form == "table-csv" else "[record] rename"
-    line = f'{table} = {{ "{gained}" = "{lost}" }}'
-    return f"edit karat.toml  # {quoted(line)}, if the two are one"

@@ -6,7 +6,6 @@ The content decides which it is, never the name. Nothing that stands in a file r
 from __future__ import annotations
 
 import csv
-import math
 import re
 import stat
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,15 @@ from msgspec.structs import replace
 
 from karat.findings import Severity, fail, info, warn
 from karat.goldens import formats
-from karat.goldens.line_records import STEP_KEYS
 from karat.goldens.series_json import step_of, text_number
+from karat.goldens.series_lines import STEP_KEYS, LineRecord, series_of
 from karat.goldens.shapes import Metric, Reading, Series, Shape
 from karat.goldens.table_csv import Form, key_columns, names_columns
 from karat.goldens.text_file import BOM, LONGEST_LINE, LimitedFindings, log_lines
 from karat.report.words import few
 from karat.runs.curves import EXPECTED, ends_behind, shaped, short_run
-from karat.runs.settings import STEP, RecordSettings
-from karat.runs.tensorboard import read_events
-from karat.runs.tfrecord import looks_like_records
+from karat.runs.tensorboard import looks_like_records, read_events
+from karat.settings import STEP, RecordSettings
 from karat.system.command import Command, quoted
 from karat.system.foreign.limits import GOLDEN, TooLong, read_plain
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
@@ -33,7 +31,6 @@ from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 _TENSORBOARD, _CSV, _LOG = "tensorboard", "series-csv", "log"
 _RAW = frozenset({_TENSORBOARD, _CSV, _LOG, "series-lines"})
 """What a run writes as it goes; all others are goldens already, and are taken as they are."""
-_INT64 = 2**63
 _MOST_FILES = 10_000
 _HEAD = 1 << 16  # Bytes by which a file's kind is told; most goldens have fewer.
 _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"})
@@ -41,17 +38,11 @@ _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"
 _LOG_NEEDS = "edit karat.toml  # a log needs [record] log = { step = '…', \"lm loss\" = '…' }"
 
 
-def read_run(
-    path: Path,
-    settings: RecordSettings | None = None,
-    *,
-    shape: Shape | None = None,
-    of_golden: RecordSettings | None = None,
-) -> Reading:
+def read_run(path: Path, settings: RecordSettings | None = None, *, shape: Shape | None = None) -> Reading:
     """The golden that a run's file or folder amounts to, and what there is to say about it.
 
     `shape` is what the caller will compare it with: a CSV of steps is a table for those who have one.
-    `of_golden` is what to do with a series that is a golden already: nothing, unless someone asked.
+    A series that is a golden already is taken as it is.
     """
     settings = settings or RecordSettings()
     try:
@@ -68,9 +59,8 @@ def read_run(
     findings = list(reading.findings)
     golden = reading.golden
     if isinstance(golden, Series):
-        how = settings if reading.format in _RAW else of_golden
-        if how is not None:
-            golden, more = shaped(golden, how)
+        if reading.format in _RAW:
+            golden, more = shaped(golden, settings)
             findings += more
         elif (short := short_run(golden, settings.steps, EXPECTED)) is not None:
             findings.append(short)
@@ -183,72 +173,42 @@ def read_csv(path: Path) -> Reading:
     1,10.8,0.001
     """
     odd = LimitedFindings()
+    found: dict[int, LineRecord] = {}  # In the order in which they were read.
+    again = False
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         rows = csv.reader(stream)
         try:
             header = [cell.strip() for cell in next(rows, [])]
-            columns = _Columns(header, odd)
+            at, width = step_column(",".join(header)) or 0, len(header)
             for row in rows:
-                if any(cell.strip() for cell in row):
-                    columns.add(row, rows.line_num)
+                if not any(cell.strip() for cell in row):
+                    continue
+                line = rows.line_num
+                if len(row) != width:
+                    odd.on_line("ragged-row", line, f"expected {width} fields on line {line}, found {len(row)}")
+                cells = {name: cell.strip() for name, cell in zip(header, row, strict=False) if cell.strip()}
+                # pandas writes whole numbers as `1.0` where a column has gaps.
+                counted = cells.get(header[at], "")
+                step = step_of(counted.removesuffix(".0"))
+                if step is None:
+                    odd.on_line("unreadable", line, f'expected a step on line {line}, found "{counted[:40]}"')
+                    continue
+                if step in found:
+                    again, before = True, found.pop(step).line
+                    message = f"step {step} stands on line {before} and again on line {line}; the later one was read"
+                    odd.on_line("superseded", line, message, severity=Severity.INFO)
+                fields = {
+                    name: cell if (number := text_number(cell)) is None else number
+                    for name, cell in cells.items()
+                    if name.lower() not in _CLOCKS
+                }
+                found[step] = LineRecord({**fields, header[at]: step}, line)
         except csv.Error as error:
             odd.on_line("unreadable", rows.line_num, f"expected CSV, found {error}")
             return Reading(None, odd.findings(), _CSV)
-        last = next(reversed(columns.lines), None)
-        if columns.again and (behind := ends_behind(last, max(columns.lines))):
-            odd.add(behind)
-    return Reading(columns.series(), odd.findings(), _CSV)
-
-
-class _Columns:
-    """Gathers the cells of each column by step."""
-
-    def __init__(self, header: list[str], odd: LimitedFindings) -> None:
-        self.header = header
-        self.at = step_column(",".join(header)) or 0
-        self.cells: dict[str, dict[int, str]] = {
-            name: {} for i, name in enumerate(header) if i != self.at and name.lower() not in _CLOCKS
-        }
-        self.lines: dict[int, int] = {}  # Step → its line, in the order they were read.
-        self.again = False
-        self.odd = odd
-
-    def add(self, row: list[str], line: int) -> None:
-        width = len(self.header)
-        if len(row) != width:
-            self.odd.on_line("ragged-row", line, f"expected {width} fields on line {line}, found {len(row)}")
-            row = (row + [""] * width)[:width]
-        # pandas writes whole numbers as `1.0` where a column has gaps.
-        step = step_of(row[self.at].strip().removesuffix(".0"))
-        if step is None:
-            self.odd.on_line("unreadable", line, f'expected a step on line {line}, found "{row[self.at][:40]}"')
-            return
-        if step in self.lines:
-            self.again = True
-            message = f"step {step} stands on line {self.lines[step]} and again on line {line}; the later one was read"
-            self.odd.on_line("superseded", line, message, severity=Severity.INFO)
-        self.lines.pop(step, None)  # so that the last one read is the last one here
-        self.lines[step] = line
-        for name, cell in zip(self.header, row, strict=True):
-            if name in self.cells and cell.strip():
-                self.cells[name][step] = cell.strip()
-
-    def series(self) -> Series:
-        metrics: dict[str, Metric] = {}
-        others: dict[str, dict[str, str]] = {}
-        for name, held in self.cells.items():
-            steps = sorted(held)
-            numbers = {step: text_number(held[step]) for step in steps}
-            if held and all(number is None for number in numbers.values()):
-                others[name] = {str(step): held[step] for step in steps}
-            elif held:
-                for step, number in numbers.items():
-                    if number is None:
-                        line = self.lines[step]
-                        message = f'expected a number on line {line}, found "{held[step][:40]}"'
-                        self.odd.on_line("unreadable", line, message, metric=name)
-                metrics[name] = Metric.of({step: math.nan if n is None else n for step, n in numbers.items()})
-        return Series(metrics, {}, others)
+    if again and (behind := ends_behind(next(reversed(found)), max(found))):
+        odd.add(behind)
+    return Reading(series_of([*found.values()], header[at], odd), odd.findings(), _CSV)
 
 
 def read_log(path: Path, patterns: Mapping[str, str]) -> tuple[Reading, bool]:
@@ -310,14 +270,10 @@ class _LogReader(SearchTimer):
         self.search = 0
 
     def step_of(self, text: str, line: int) -> int | None:
-        try:
-            step = int(text.replace(",", ""))
-        except ValueError:
-            step = _INT64
-        if -_INT64 <= step < _INT64:
-            return step
-        self.unusable("a step", text, STEP, line)
-        return None
+        step = step_of(text.strip().replace(",", ""))
+        if step is None:
+            self.unusable("a step", text, STEP, line)
+        return step
 
     def unusable(self, expected: str, text: str, name: str, line: int) -> None:
         message = f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"'

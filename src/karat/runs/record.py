@@ -7,33 +7,29 @@ in between finds on the next try what is there already, and does the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from karat.compare.change import Change
 from karat.compare.gate.result import Judging
 from karat.compare.gate.table import like_golden
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity, UsageError, info, warn
+from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity, UsageError, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
 from karat.goldens.saves import is_committed, keep_edits, save
 from karat.goldens.shapes import Golden, Reading, Series, Table
-from karat.report.json import encode, finding_json
 from karat.report.words import count
 from karat.runs import curves
 from karat.runs.read import read_run
 from karat.runs.repeats import (
-    Combine,
     Repeat,
     Samples,
     distinct,
@@ -43,7 +39,7 @@ from karat.runs.repeats import (
     samples_of,
     samples_path,
 )
-from karat.runs.settings import RecordSettings
+from karat.settings import RecordSettings
 from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.files import bytes_of
@@ -56,11 +52,8 @@ class RecordOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to record, and how."""
 
     settings: RecordSettings = RecordSettings()  # The table [record] of karat.toml.
-    asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """Settings that the command line asks for, instead of those of karat.toml."""
     metrics: tuple[str, ...] = ()
     format: str | None = None
-    combine: Combine = "first"
     accept_incomplete: bool = False
     replace_samples: bool = False
     dry_run: bool = False
@@ -123,21 +116,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
     metrics: tuple[MetricRow, ...] = ()
     findings: tuple[Finding, ...] = ()
-    combine: str | None = None
     accepted_incomplete: bool = False
     lock: bool = False  # Whether goldens.lock.json has a new line for it.
     samples: str | None = None
     samples_runs: int = 0
     next: str | None = None
-
-    def document(self) -> bytes:
-        """The report as JSON, schema karat.record/1."""
-        data: dict[str, Any] = {"schema": "karat.record/1", **msgspec.to_builtins(self, enc_hook=str)}
-        data["findings"] = [finding_json(finding) for finding in self.findings]
-        return encode(data)
+    take: str | None = None  # What records it all the same, or for good; nobody has to.
 
     def lines(self) -> Iterator[str]:
-        """The report for people."""
         for run in self.runs:
             noun = {"series": "metric", "table": "row"}.get(run.shape or "", "document")
             steps = f", steps {run.first_step}–{run.last_step}" if run.first_step is not None else ""
@@ -157,7 +143,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
             if finding.kind == "kept-edits":
                 yield f"      have it back: {finding.next}"
-        how = f", {self.combine} of {len(self.runs)} runs" if len(self.runs) > 1 else ""
+        how = f", the first of {len(self.runs)} runs" if len(self.runs) > 1 else ""
         yield {
             "written": f"wrote {self.golden}{how}",
             "unchanged": f"{self.golden} already holds exactly this; not touched",
@@ -226,7 +212,7 @@ class _Recording:
         self.kept: list[Finding] = []
         self.old_samples: bytes | None = None
         self.options = options
-        self.settings = replace(options.settings, **options.asked)
+        self.settings = options.settings
         if golden.is_symlink():  # asked before anything is written, the samples too
             said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
             raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
@@ -248,8 +234,9 @@ class _Recording:
         options = self.options
         repeats = [self._repeat(path) for path in distinct(actual)]
         of_runs = curves.findings_of_runs(repeats, self.old_golden, self.settings, options.metrics)
-        new = curves.new_golden(repeats, options.combine, self.old_golden, options.metrics, self.format)
-        change = None if new is None else self._compare(new, of_runs)
+        new = curves.new_golden(repeats, self.old_golden, options.metrics, self.format)
+        pair = GoldenPair(path=str(self.path), old=self.old, new=Reading(new))
+        change = None if new is None else compare(pair, options.rules, status=tuple(options.status))
         # That nothing could be compared is an objection to writing.
         exists = bool(self.old_bytes and self.old_bytes.strip())
         taken = "; the new one is taken without a comparison"
@@ -296,12 +283,12 @@ class _Recording:
                 for one in (change.metrics if change else ())
             ),
             findings=(*reported.values(), *self.kept),
-            combine=options.combine if len(repeats) > 1 else None,
             accepted_incomplete=judged.accepted,
             lock=locked,
             samples=str(samples_path(self.path)) if samples else None,
             samples_runs=len(samples.runs) if samples else 0,
-            next=self._next(state, judged, samples, locked=locked),
+            next=self._next(state, judged, samples),
+            take=self._take(state, judged, locked=locked),
         )
         return recorded, judged.code
 
@@ -309,11 +296,8 @@ class _Recording:
         shape = self.old_golden.shape if self.old_golden else None
         if self.format == "table-csv":
             shape = "table"
-        # Of what is a golden already, only what the command line asks for is changed.
-        asked = self.options.asked
-        of_golden = RecordSettings(**{"steps": self.settings.steps, **asked}) if asked else None
         settings = curves.settings_like(self.old_golden, self.settings)
-        plain = read_run(path, settings, shape=shape, of_golden=of_golden)
+        plain = read_run(path, settings, shape=shape)
         reading = self._like_golden(path, plain)
         try:
             sha256 = fingerprint(path) if reading.golden is not None else ""
@@ -338,19 +322,6 @@ class _Recording:
         tolerances |= {rule.margin_column for rule in rules.values() if rule.margin_column}
         return replace(like, golden=curves.with_tolerances(like.golden, old, tolerances))
 
-    def _compare(self, new: Golden, findings: list[Finding]) -> Change:
-        """The new golden against the old one."""
-        old, steps = self.old, self.settings.steps
-        if old is not None and isinstance(old.golden, Series) and steps is not None:
-            last = curves.last_step(old.golden)
-            if last is not None and last > steps:
-                message = f"the golden ends at step {steps} from now on, as requested; it went to step {last}"
-                numbers = {"last_step": steps, "old_last_step": last}
-                findings.append(info("lost-steps", message, numbers=numbers))
-                old = replace(old, golden=curves.up_to(old.golden, steps))
-        pair = GoldenPair(path=str(self.path), old=old, new=Reading(new))
-        return compare(pair, self.options.rules, status=tuple(self.options.status))
-
     def _write(self, golden: Golden, samples: Samples | None, *, accepted: bool) -> tuple[str, bool]:
         """What became of the golden's file, and whether the lock has a new line."""
         like = self.old_bytes if self.old and self.old.format == self.format else None
@@ -360,14 +331,7 @@ class _Recording:
             return ("unchanged" if same else "would-write"), False
         # Read before anything is written: a lock with conflict markers stops all of it.
         line = lock_line(self.path, self.options.globs, self.options.exclude)
-        known = _ci_job(os.environ)
-        origin = Provenance(
-            source="record",
-            run=known.get("run_id"),
-            **{name: known.get(name) for name in ("attempt", "commit", "job", "image")},
-            date=datetime.now(UTC).date().isoformat(),
-            accepted="--accept-incomplete" if accepted else None,
-        )
+        origin = origin_of(os.environ, accepted=accepted)
         if samples is not None:
             file = samples_path(self.path)
             self.kept += save(file, render_samples(samples), self.old_samples, root=self.root, temporary=self.temporary)
@@ -388,24 +352,33 @@ class _Recording:
                 self.kept.append(keep_edits(root, path, seen))
         self.kept += save(self.path, data, seen, root=root, temporary=self.temporary)
 
-    def _next(self, state: str, judged: _Judgement, samples: Samples | None, *, locked: bool) -> str | None:
-        words = self.options.command.words
+    def _next(self, state: str, judged: _Judgement, samples: Samples | None) -> str | None:
         if state == "refused":
             failed = [f for f in judged.findings if f.severity is Severity.FAIL]
             advice = next((f.next for f in failed if f.next), None)
             if advice or judged.empty:
                 return advice or "karat record --help  # nothing could be taken: run the test again"
-            forced = Command(*words[:2], "--accept-incomplete", *words[2:])
-            by_name = curves.rename_advice(judged.findings, self.format)
-            return by_name or f"{forced}  # if it is meant; else run the test again"
-        if state == "would-write":
-            return str(Command(*(word for word in words if word != "--dry-run")))
+            return f"{Command('karat', 'help', failed[0].kind)}  # and run the test again, unless it is meant"
         if samples is not None and len(samples.runs) > 1:
             return str(Command("karat", "tolerance", "--golden", str(self.path)))
+        if state != "written":
+            return None
+        line = lock_line(self.path, self.options.globs, self.options.exclude)
+        look = Command("karat", "diff", "--only", line.path) if line else Command("git", "diff", "--", str(self.path))
+        return str(look)
+
+    def _take(self, state: str, judged: _Judgement, *, locked: bool) -> str | None:
+        """What takes the run in spite of what is said of it, or for good."""
+        words = self.options.command.words
+        if state == "refused" and not judged.empty and not any(f.next for f in judged.findings):
+            return str(Command(*words[:2], "--accept-incomplete", *words[2:]))
+        if state == "would-write":
+            return str(Command(*(word for word in words if word != "--dry-run")))
+        if state != "written":
+            return None
+        # Neither without the other.
         line = lock_line(self.path, self.options.globs, self.options.exclude) if locked else None
-        lock = [os.path.relpath(line.file)] if line else []
-        added = Command("git", "add", str(self.path), *lock)
-        return str(added) if state == "written" else None
+        return str(Command("git", "add", str(self.path), *([os.path.relpath(line.file)] if line else [])))
 
 
 class LockLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -444,38 +417,16 @@ def lock_line(golden: Path, globs: Sequence[str], exclude: Sequence[str]) -> Loc
     return LockLine(file=root / lock, path=name, entries=read_lock(root / lock))
 
 
-def _ci_job(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What CI's variables say of this job, by the names of a manifest."""
-    found = facts(environment)
-    fields: dict[str, str | int | None] = {name: found.get(name) for name in ("job", "job_id", "commit", "image")}
+def origin_of(environment: Mapping[str, str], *, accepted: bool) -> Provenance:
+    """Where a golden that is recorded now comes from: what CI's variables say of this job."""
+    known = facts(environment)
     # Buildkite counts from 0.
-    attempt = int(found["attempt"]) if found.get("attempt", "").isdecimal() else 0
-    fields |= {"run_id": found.get("run"), "attempt": attempt or None}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def parse_identity(words: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE words as a mapping."""
-    found: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        problem = None
-        if not equals or not key.isidentifier() or not value:
-            problem = f"expected KEY=VALUE, found {word!r}"
-        elif found.get(key, value) != value:
-            problem = f"expected {key} once, found {found[key]!r} and {value!r}"
-        if problem:
-            raise UsageError(f"--identity: {problem}", next_command="karat record --help")
-        found[key] = value
-    return found
-
-
-def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> bytes:
-    """The manifest of the CI job that this process runs in, for whoever finds its files later."""
-    known = {"schema": "karat.artifact/1", **_ci_job(environment)}
-    rest = dict(sorted(identity.items()))
-    for field in ("platform", "image", "job", "job_id"):
-        if field in rest:  # it has a field of its own
-            known[field] = rest.pop(field)
-    known["identity"] = rest
-    return msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n"
+    attempt = int(known["attempt"]) if known.get("attempt", "").isdecimal() else 0
+    return Provenance(
+        source="record",
+        run=known.get("run"),
+        attempt=attempt or None,
+        **{name: known.get(name) for name in ("commit", "job", "image")},
+        date=datetime.now(UTC).date().isoformat(),
+        accepted="--accept-incomplete" if accepted else None,
+    )

@@ -1,4 +1,4 @@
-"""Repeats: several runs of one test, what they disagree about, and the one curve they make.
+"""Repeats: several runs of one test, and what they disagree about.
 
 They are kept beside the golden, so that its noise is known later: `golden_values.json` has its samples in
 `golden_values.samples.json`, schema karat.samples/1. Each run is one line per metric, so that a diff shows
@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import structs
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
 from karat.goldens.paths import SAMPLES
@@ -26,7 +24,6 @@ from karat.report.words import count
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, read_plain
 
-Combine: TypeAlias = Literal["first", "median", "mean"]
 SCHEMA = "karat.samples/1"
 
 
@@ -120,27 +117,6 @@ def disagreements(paths: Sequence[str], series: Sequence[Series]) -> Iterator[Fi
                     where=f"step {first}",
                     numbers={"steps": len(lost), "first_step": first},
                 )
-
-
-def combined(series: Sequence[Series], how: Combine) -> Series:
-    """One series of many: the first, or the median or mean of each step over those that have it."""
-    first = series[0]
-    if how == "first" or len(series) == 1:
-        return first
-    metrics = {}
-    for name in names_of(series):
-        curves = [one.metrics.get(name) for one in series]
-        steps, values = grid(curves)
-        # An infinity is a disagreement that is reported elsewhere; it must not swallow the others' values.
-        values = np.where(np.isfinite(values), values, np.nan)
-        with warnings.catch_warnings():
-            # A step without any value is NaN, and may be.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            middle = np.nanmedian(values, axis=0) if how == "median" else np.nanmean(values, axis=0)
-        like = next(curve for curve in curves if curve is not None)
-        end = int(steps[-1]) if len(steps) and like.end is not None else like.end
-        metrics[name] = structs.replace(like, steps=steps, values=middle, end=end)
-    return structs.replace(first, metrics=metrics)
 
 
 class SampledRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,13 @@ takes half a second to import and twenty times as long to read, and stops withou
 record that is cut or corrupt; but a cut event file *is* the evidence of a crash, and this is where it
 must be noticed.
 
+An event file is one of TFRecord frames, each with its length and two checksums:
+
+    length (8 bytes) · masked CRC32C of it (4) · data · masked CRC32C of the data (4)
+
+It is read in blocks, so that its size does not matter. A file that ends inside a record, a length that is not what
+its writer wrote, and data with a wrong checksum are each reported, with the offset.
+
 An event is {wall_time = 1, step = 2, file_version = 3, summary = 5}, a summary a list of values
 {tag = 1, simple_value = 2, tensor = 8, metadata = 9}. Old writers put a scalar in `simple_value`, new
 ones in a tensor without dimensions. Images, histograms, texts and graphs are passed over.
@@ -13,13 +20,14 @@ ones in a tensor without dimensions. Images, histograms, texts and graphs are pa
 from __future__ import annotations
 
 import math
-import re
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,28 +37,183 @@ from karat.findings import Finding, fail, info, warn
 from karat.goldens.shapes import Metric, Steps, Values
 from karat.goldens.text_file import LimitedFindings
 from karat.report.words import count
-from karat.runs.tfrecord import records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    U32: TypeAlias = NDArray[np.uint32]
+else:
+    U32 = np.ndarray
+
+_POLYNOMIAL = 0x82F63B78
+_ONES = 0xFFFFFFFF
+_MASK_DELTA = 0xA282EAD8
+_LONG = 1 << 12  # Bytes; longer pieces are few, and summed one by one.
+
+
+@cache
+def _byte_table() -> U32:
+    table, one = np.arange(256, dtype=np.uint32), np.uint32(1)
+    for _ in range(8):
+        table = (table >> one) ^ (table & one) * np.uint32(_POLYNOMIAL)
+    return table
+
+
+def crc32c(buffer: bytes, starts: Steps, lengths: Steps) -> U32:
+    """The CRC32C of each piece of the buffer.
+
+    A loop over bytes would take minutes; this one is over their distance from the end, for all pieces at once.
+    """
+    data, table = np.frombuffer(buffer, np.uint8), _byte_table()
+    order = np.argsort(-lengths)
+    sizes, ends = lengths[order], (starts + lengths)[order]
+    sums = np.full(len(starts), _ONES, np.uint32)
+    long = int(np.count_nonzero(sizes > _LONG))
+    plain = table.tolist() if long else []
+    for number in range(long):
+        total = _ONES
+        for byte in buffer[ends[number] - sizes[number] : ends[number]]:
+            total = (total >> 8) ^ plain[(total ^ byte) & 0xFF]
+        sums[number] = total
+    for distance in range(int(sizes[long]) if long < len(sizes) else 0, 0, -1):
+        reached = int(np.searchsorted(-sizes, -distance, side="right"))
+        held = sums[long:reached]
+        sums[long:reached] = (held >> 8) ^ table[(held ^ data[ends[long:reached] - distance]) & 0xFF]
+    found = np.empty_like(sums)
+    found[order] = sums ^ np.uint32(_ONES)
+    return found
+
+
+def masked(sums: U32) -> U32:
+    """The sums as TFRecord files store them: rotated, and moved by a constant."""
+    rotated = (sums >> np.uint32(15)) | (sums << np.uint32(17))
+    return rotated + np.uint32(_MASK_DELTA)
+
+
+_HEADER = 12
+_FRAME = 16
+_READ_AT_ONCE = 1 << 24
+_LENGTH = struct.Struct("<Q")
+
+
+def looks_like_records(head: bytes) -> bool:
+    """Whether bytes begin with a record: eight of length that match the four of their checksum."""
+    # No record has a terabyte, and the text that most files begin with would be a larger number still.
+    return len(head) >= _HEADER and not any(head[5:8]) and _good_length(head, 0)
+
+
+def _good_length(buffer: bytes, at: int) -> bool:
+    found = masked(crc32c(buffer, np.array([at]), np.array([8])))
+    return int(found[0]) == int.from_bytes(buffer[at + 8 : at + _HEADER], "little")
+
+
+def records(stream: BinaryIO, note: Callable[[Finding], None]) -> Iterator[list[bytes]]:
+    """The data of whole and sound records, in batches; `note` hears of all others."""
+    base, buffer = 0, b""
+    while True:
+        more = stream.read(_READ_AT_ONCE)
+        buffer += more
+        starts, lengths, behind = _frames(buffer)
+        batch, stopped = _sound(buffer, base, starts, lengths, note)
+        yield batch
+        if stopped:
+            return
+        rest = buffer[behind:]
+        if len(rest) >= _HEADER and not _good_length(rest, 0):
+            note(_bad_length(base + behind))
+            return
+        base, buffer = base + behind, rest
+        if not more:
+            if buffer:
+                wanted = _FRAME + _LENGTH.unpack_from(buffer)[0] if len(buffer) >= _HEADER else _FRAME
+                said = (
+                    f"expected a record of at least {wanted:,} bytes at byte {base:,}, found {len(buffer):,}:"
+                    " the file ends inside a record, so its writer died or is still writing"
+                )
+                numbers = {"offset": base, "expected": wanted, "found": len(buffer)}
+                note(warn("truncated", said, where=f"byte {base}", numbers=numbers))
+            return
+
+
+def _frames(buffer: bytes) -> tuple[Steps, Steps, int]:
+    """Where the data of each whole frame starts, how long it is, and where the rest begins."""
+    starts: list[int] = []
+    lengths: list[int] = []
+    unpack = _LENGTH.unpack_from
+    at, size = 0, len(buffer)
+    while at + _FRAME <= size:
+        (length,) = unpack(buffer, at)
+        end = at + _FRAME + length
+        if end > size:
+            break
+        starts.append(at + _HEADER)
+        lengths.append(length)
+        at = end
+    return np.array(starts, np.int64), np.array(lengths, np.int64), at
+
+
+def _sound(
+    buffer: bytes, base: int, starts: Steps, lengths: Steps, note: Callable[[Finding], None]
+) -> tuple[list[bytes], bool]:
+    """The records whose checksums hold, and whether framing was lost, so that none may follow."""
+    if not len(starts):
+        return [], False
+    headers = starts - _HEADER
+    framed = _stored(buffer, headers + 8) == masked(crc32c(buffer, headers, np.full(len(starts), 8)))
+    lost = not framed.all()
+    if lost:
+        # Behind a wrong length there is no telling where the next record begins.
+        first = int(np.argmin(framed))
+        starts, lengths = starts[:first], lengths[:first]
+    good = _stored(buffer, starts + lengths) == masked(crc32c(buffer, starts, lengths))
+    for at in np.flatnonzero(~good).tolist():
+        offset, length = base + int(starts[at]), int(lengths[at])
+        said = f"expected a record of {length:,} bytes at byte {offset:,}, found bytes that do not match their checksum"
+        numbers = {"offset": offset, "length": length}
+        note(fail("unreadable", f"{said}; it was left out", where=f"byte {offset}", numbers=numbers))
+    if lost:
+        note(_bad_length(base + int(headers[first])))
+    pairs = zip(starts[good].tolist(), (starts + lengths)[good].tolist(), strict=True)
+    return [buffer[start:end] for start, end in pairs], lost
+
+
+def _stored(buffer: bytes, places: Steps) -> Steps:
+    """The checksums that stand at the places."""
+    data = np.frombuffer(buffer, np.uint8)
+    stored = np.zeros(len(places), np.int64)
+    for byte in range(4):
+        stored |= data[places + byte].astype(np.int64) << (8 * byte)
+    return stored
+
+
+def _bad_length(offset: int) -> Finding:
+    said = (
+        f"expected the length of a record at byte {offset:,}, found one that does not match its"
+        " checksum; nothing behind it can be read"
+    )
+    return fail("unreadable", said, where=f"byte {offset}", numbers={"offset": offset})
+
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTH = {FIXED64: 8, FIXED32: 4}
 
-Field: TypeAlias = tuple[int, int, "int | bytes"]
-"""Number, wire type, and the value: an int for a varint, bytes for all others."""
+Message: TypeAlias = dict[tuple[int, int], list[Any]]
+"""Number of a field and its wire type → what stands there: an int for a varint, bytes for all others."""
 
 
 class MalformedError(ValueError):
     """Bytes that are no protobuf message."""
 
 
-def fields(data: bytes) -> Iterator[Field]:
-    """The fields in the order they stand."""
+def message(data: bytes) -> Message:
+    found: Message = {}
     at, size = 0, len(data)
     while at < size:
         key, at = varint(data, at)
-        number, kind = key >> 3, key & 7
+        kind = key & 7
         if kind == VARINT:
             value, at = varint(data, at)
-            yield number, kind, value
+            found.setdefault((key >> 3, kind), []).append(value)
             continue
         if kind == BYTES:
             length, at = varint(data, at)
@@ -60,8 +223,9 @@ def fields(data: bytes) -> Iterator[Field]:
             raise MalformedError(f"wire type {kind}")
         if at + length > size:
             raise MalformedError("a field longer than its message")
-        yield number, kind, data[at : at + length]
+        found.setdefault((key >> 3, kind), []).append(data[at : at + length])
         at += length
+    return found
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -76,119 +240,39 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     raise MalformedError("a number without an end")
 
 
-def varints(data: bytes) -> Iterator[int]:
-    """Numbers one behind the other, as a packed field has them."""
-    at = 0
-    while at < len(data):
-        value, at = varint(data, at)
-        yield value
-
-
 def signed(value: int) -> int:
     """The 64-bit number with a sign that a varint stands for."""
     return value - (1 << 64) if value >> 63 else value
 
 
-_HALF, _BFLOAT = 19, 14
-
-# Kind of element → how it stands in `tensor_content`, the bytes of a numpy array.
-# fmt: off
-_CONTENT: Mapping[int, str] = {
-    1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", _HALF: "<e", 22: "<I",
-    23: "<Q", _BFLOAT: "<H",
-}
-# Kind of element → the number of the field that lists its elements.
-_LISTED: Mapping[int, int] = {
-    1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, _BFLOAT: 13, 17: 7, _HALF: 13, 22: 16, 23: 17,
-}
-# fmt: on
+_FORMS = {1: struct.Struct("<f"), 2: struct.Struct("<d")}
 
 
 def scalar(data: bytes) -> float | None:
-    """The number of a tensor that has one element; None for any other."""
-    kind, count, content = 0, 1, b""
-    listed: dict[int, list[Field]] = {}
-    for field in fields(data):
-        number, wire, value = field
-        if number == 1 and isinstance(value, int):
-            kind = value
-        elif number == 2 and isinstance(value, bytes):
-            count = _elements(value)
-        elif number == 4 and isinstance(value, bytes):
-            content = value
-        elif wire in {VARINT, FIXED32, FIXED64, BYTES}:
-            listed.setdefault(number, []).append(field)
-    if count != 1 or kind not in _CONTENT:
-        return None
-    if content:
-        form = _CONTENT[kind]
-        if struct.calcsize(form) != len(content):
-            return None
-        (element,) = struct.unpack(form, content)
-        return _bfloat(element) if kind == _BFLOAT else float(element)
-    found = [item for field in listed.get(_LISTED[kind], ()) for item in _numbers(kind, field)]
-    return found[0] if len(found) == 1 else None
-
-
-def _elements(shape: bytes) -> int:
+    """The number of a tensor that has one element, a float or double, as writers of scalars make them; None for any other."""
+    tensor = message(data)
+    form = _FORMS.get(tensor.get((1, VARINT), [0])[-1])
     count = 1
-    for number, _, value in fields(shape):
-        if number == 2 and isinstance(value, bytes):
-            sizes = [size for n, _, size in fields(value) if n == 1 and isinstance(size, int)]
-            count *= signed(sizes[-1]) if sizes else 0
-    return count
+    for dimension in message(tensor.get((2, BYTES), [b""])[-1]).get((2, BYTES), ()):
+        count *= signed(message(dimension).get((1, VARINT), [0])[-1])
+    # The bytes of an array, a list of floats or of doubles.
+    held = (raw for (number, kind), raws in tensor.items() if number in {4, 5, 6} and kind != VARINT for raw in raws)
+    content = b"".join(held)
+    return float(form.unpack(content)[0]) if form and count == 1 and len(content) == form.size else None
 
 
-def _numbers(kind: int, field: Field) -> list[float]:
-    """The elements of a field, packed or not."""
-    _, wire, value = field
-    if isinstance(value, int):
-        return [_from_varint(kind)(value)]
-    if kind in {1, 2}:
-        form = _CONTENT[kind]
-        width = struct.calcsize(form)
-        # A single element may stand unpacked; then the field is exactly its bytes.
-        whole = wire == BYTES or len(value) == width
-        return [n for (n,) in struct.iter_unpack(form, value)] if whole and not len(value) % width else []
-    return [_from_varint(kind)(item) for item in varints(value)] if wire == BYTES else []
-
-
-def _from_varint(kind: int) -> Callable[[int], float]:
-    if kind == _BFLOAT:
-        return lambda value: _bfloat(value & 0xFFFF)
-    if kind == _HALF:
-        return lambda value: float(struct.unpack("<e", struct.pack("<H", value & 0xFFFF))[0])
-    return float if kind in {22, 23} else lambda value: float(signed(value))
-
-
-def _bfloat(bits: int) -> float:
-    """A bfloat16 is the upper half of a float."""
-    return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
-
-
-# Nine events in ten look like this; matching them is several times quicker than taking them apart.
-_USUAL = re.compile(rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.*)\x15(.{4})", re.DOTALL)
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _SCALARS = ("", "scalars")  # Plug-ins whose tensors of one element are scalars; others mean something else by them.
-
-
-class Curve:
-    """The samples of one tag, in the order they were written."""
-
-    __slots__ = ("plugin", "steps", "values")
-
-    def __init__(self) -> None:
-        self.steps = array("q")
-        self.values = array("d")
-        self.plugin = ""
 
 
 class Scalars:
     """Gathers the scalars of one file's events."""
 
     def __init__(self) -> None:
-        self.curves: dict[bytes, Curve] = {}
+        # The steps and values of each tag, in the order they were written.
+        self.curves: dict[bytes, tuple[array[int], array[float]]] = defaultdict(lambda: (array("q"), array("d")))
+        self.plugins: dict[bytes, str] = {}
         self.first = math.inf
         self.last = -math.inf  # Wall times of the earliest and the latest event.
         self.events = 0
@@ -196,91 +280,42 @@ class Scalars:
 
     def add(self, batch: list[bytes]) -> None:
         """Takes the events of a batch of records."""
-        walls: list[bytes] = []
-        known: dict[bytes | None, int] = {None: 0}
-        usual = _USUAL.fullmatch
-        for number, data in enumerate(batch, self.events + 1):
-            match = usual(data)
-            if match is None or not self._usual(match, walls, known):
-                try:
-                    self._event(data)
-                except MalformedError:
-                    self.malformed.append(number)
-        self.events += len(batch)
-        times = np.frombuffer(b"".join(walls), "<f8")
-        times = times[np.isfinite(times)]
-        if len(times):
-            self._at(float(times.min()))
-            self._at(float(times.max()))
+        for data in batch:
+            self.events += 1
+            try:
+                self._event(message(data))
+            except MalformedError:
+                self.malformed.append(self.events)
 
-    def _usual(self, match: re.Match[bytes], walls: list[bytes], known: dict[bytes | None, int]) -> bool:
-        """Takes an event of the usual form; False if its lengths say that it is another."""
-        wall, step, summary, value, length, tag, number = match.groups()
-        size = len(tag)
-        # One byte of length is enough for all three only if they agree with each other.
-        if size > 100 or length[0] != size or value[0] != size + 7 or summary[0] != size + 9:
-            return False
-        walls.append(wall)
-        at = known.get(step)
-        if at is None:  # the tags of one step follow each other
-            at = known[step] = signed(varint(step, 0)[0])
-        self._take(tag, at, _FLOAT.unpack(number)[0])
-        return True
+    def _event(self, event: Message) -> None:
+        for raw in event.get((1, FIXED64), ()):
+            (wall,) = _DOUBLE.unpack(raw)
+            if math.isfinite(wall):
+                self.first, self.last = min(self.first, wall), max(self.last, wall)
+        step = signed(event.get((2, VARINT), [0])[-1])
+        for summary in event.get((5, BYTES), ()):
+            for value in message(summary).get((1, BYTES), ()):
+                self._value(message(value), step)
 
-    def _at(self, wall: float) -> None:
-        self.first = min(self.first, wall)
-        self.last = max(self.last, wall)
-
-    def _take(self, tag: bytes, step: int, value: float) -> None:
-        curve = self.curves.get(tag)
-        if curve is None:
-            curve = self.curves[tag] = Curve()
-        curve.steps.append(step)
-        curve.values.append(value)
-
-    def _event(self, data: bytes) -> None:
-        step = 0
-        summaries: list[bytes] = []
-        for number, kind, value in fields(data):
-            if number == 1 and kind == FIXED64:
-                self._at(_DOUBLE.unpack(value)[0])  # type: ignore[arg-type]  # bytes by its kind
-            elif number == 2 and kind == VARINT:
-                step = signed(value)  # type: ignore[arg-type]
-            elif number == 5 and kind == BYTES:
-                summaries.append(value)  # type: ignore[arg-type]
-        for number, _, value in [field for summary in summaries for field in fields(summary)]:
-            if number == 1 and isinstance(value, bytes):
-                self._value(value, step)
-
-    def _value(self, data: bytes, step: int) -> None:
-        tag, found, tensor, plugin = b"", None, None, None
-        for number, kind, value in fields(data):
-            if number == 2 and kind == FIXED32:
-                found = _FLOAT.unpack(value)[0]  # type: ignore[arg-type]
-            elif not isinstance(value, bytes):
-                continue
-            elif number == 1:
-                tag = value
-            elif number == 8:
-                tensor = value
-            elif number == 9:
-                plugin = _plugin(value)
-        if plugin is not None:  # only the first event of a tag says it
-            self.curves.setdefault(tag, Curve()).plugin = plugin
-        curve = self.curves.get(tag)
-        if found is None and tensor is not None and (curve is None or curve.plugin in _SCALARS):
-            found = scalar(tensor)
+    def _value(self, value: Message, step: int) -> None:
+        tag = value.get((1, BYTES), [b""])[-1]
+        for metadata in value.get((9, BYTES), ()):  # only the first event of a tag says it
+            self.plugins[tag] = _plugin(metadata)
+        plain, tensors = value.get((2, FIXED32)), value.get((8, BYTES))
+        found = None
+        if plain:
+            found = _FLOAT.unpack(plain[-1])[0]
+        elif tensors and self.plugins.get(tag, "") in _SCALARS:
+            found = scalar(tensors[-1])
         if found is not None:
-            self._take(tag, step, found)
+            steps, values = self.curves[tag]
+            steps.append(step)
+            values.append(found)
 
 
 def _plugin(metadata: bytes) -> str:
-    for number, kind, value in fields(metadata):
-        if number == 1 and kind == BYTES:
-            for inner, _, name in fields(value):  # type: ignore[arg-type]
-                if inner == 1 and isinstance(name, bytes):
-                    return name.decode("utf-8", "replace")
-    return ""
+    names = [name for inner in message(metadata).get((1, BYTES), ()) for name in message(inner).get((1, BYTES), ())]
+    return names[0].decode("utf-8", "replace") if names else ""
 
 
 class EventFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,11 +379,10 @@ def read_file(path: Path, odd: LimitedFindings) -> EventFile:
         note(fail("unreadable", message, where=f"record {number}"))
     curves = {}
     again = 0
-    for tag, curve in found.curves.items():
-        if len(curve.steps):
-            steps, values, doubled = _last_of_each(np.array(curve.steps, np.int64), np.array(curve.values, np.float64))
-            curves[tag.decode("utf-8", "replace")] = steps, values
-            again += doubled
+    for tag, (at, held) in found.curves.items():
+        steps, values, doubled = _last_of_each(np.array(at, np.int64), np.array(held, np.float64))
+        curves[tag.decode("utf-8", "replace")] = steps, values
+        again += doubled
     return EventFile(name=path.name, first=found.first, last=found.last, curves=curves, again=again)
 
 

@@ -1,10 +1,10 @@
 """Tolerances from repeats: how far runs of one test lie apart, and what a check may allow.
 
 The unit is the run, not the step: the steps of one run move together, so a thousand of them are no
-thousand samples. A run's deviation from another is one number, that of its worst step (or of the
-worst one behind the allowed outliers). With N exchangeable runs, one of them the golden, a fresh run
-deviates more than all N − 1 others with probability at most 1/N, whatever the distribution; with
-95% confidence the chance is at most 1 − 0.05^(1/(N − 1)). docs/tolerance.md says it at length.
+thousand samples. A run's deviation from another is one number, that of its worst step. With N
+exchangeable runs, one of them the golden, a fresh run deviates more than all N − 1 others with
+probability at most 1/N, whatever the distribution; with 95% confidence the chance is at most
+1 − 0.05^(1/(N − 1)). docs/tolerance.md says it at length.
 
 Reported as a table, as rules for karat.toml, and as JSON of schema karat.tolerance/1.
 """
@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from karat.compare.gate.tolerance import window_of
+from karat.compare.gate.result import window_of
 from karat.compare.rules import RuleBook
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens import formats
 from karat.goldens.shapes import Reading, Series, Steps, Values
-from karat.report.json import encode, finding_json
+from karat.report.json import encode_report
 from karat.report.words import count, few
 from karat.runs.curves import names_in, settings_like
 from karat.runs.read import read_run
@@ -43,7 +43,7 @@ from karat.runs.repeats import (
     read_samples,
     samples_path,
 )
-from karat.runs.settings import RecordSettings
+from karat.settings import RecordSettings
 from karat.system.command import Command
 from karat.system.foreign.limits import GOLDEN, read_plain
 
@@ -72,13 +72,10 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     rtol: float = 0.0
     atol: float = 0.0
-    outliers: int = 0
     observed: float = 0.0  # The largest deviation between any two of the runs, in the unit of the tolerance.
     rate_bound: float  # False alarms per run are at most this, with `confidence`; whatever the distribution.
     confidence: float = CONFIDENCE
     rate_expected: float  # At most this on average over all golden-and-repeats that might have been drawn: 1/N.
-    rate_new_golden: float  # The same for a golden that is recorded anew from another run.
-    rate_model: float | None = None  # An estimate, if deviations are log-normal; None where the runs cannot tell.
     smallest_shift: float = 0.0
     """A change of every step by this much is caught from every one of the runs; relative if rtol is."""
 
@@ -89,12 +86,7 @@ def runs_needed(rate: float) -> int:
 
 
 def recommend(
-    series: Sequence[Series],
-    reference: Series,
-    *,
-    rate: float,
-    outliers: int = 0,
-    windows: Windows = lambda _metric, _steps: None,
+    series: Sequence[Series], reference: Series, *, rate: float, windows: Windows = lambda _metric, _steps: None
 ) -> list[Recommendation]:
     """A rule for every metric that all runs have.
 
@@ -110,43 +102,34 @@ def recommend(
         if usable.any():
             window = windows(name, steps[usable])
             runs = len(others) + inside
-            found.append(
-                _recommendation(
-                    name, steps[usable], values[:, usable], runs=runs, window=window, outliers=outliers, rate=rate
-                )
-            )
+            found.append(_recommendation(name, steps[usable], values[:, usable], runs=runs, window=window, rate=rate))
     return found
 
 
-def _recommendation(  # noqa: PLR0913 - what is known of one metric
-    name: str, steps: Steps, values: Matrix, *, runs: int, window: tuple[int, int] | None, outliers: int, rate: float
+def _recommendation(
+    name: str, steps: Steps, values: Matrix, *, runs: int, window: tuple[int, int] | None, rate: float
 ) -> Recommendation:
     """The rule for one metric: the golden's values are in the first row, a run's in each other."""
     check = "approx"
-    # As many as the gate allows: outliers are fewer than the others.
-    outliers = min(outliers, (values.shape[1] - 1) // 2)
     if window is not None:
         inside = (steps >= window[0]) & (steps <= window[1])
         chosen = values[:, inside] if inside.any() else values
-        values, check, outliers = np.median(chosen, axis=1)[:, None], "median", 0
+        values, check = np.median(chosen, axis=1)[:, None], "median"
     # Relative deviations are for values on one side of zero, and far enough from it.
     size = np.abs(values)
     typical = float(np.median(size))
     one_side = bool((values > 0).all() or (values < 0).all())
     relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
-    allowed, observed, shift, model = 0.0, 0.0, 0.0, None
+    allowed = observed = shift = 0.0
     if check == "approx" and bool((values == values[0]).all()):
-        check, outliers = "exact", 0
+        check = "exact"
     else:
-        # How far each run is from each of them as the golden, at its worst step behind the outliers.
-        at = values.shape[1] - 1 - outliers
+        # How far each run is from each of them as the golden, at its worst step.
         errors = [np.abs(values - golden) / (np.abs(golden) if relative else 1.0) for golden in values]
-        apart = np.array([np.partition(error, at, axis=1)[:, at] for error in errors])
+        apart = np.array([error.max(axis=1) for error in errors])
         observed = float(apart.max())
-        widened, rate_of = _widened(apart[0, 1:], observed, rate)
-        allowed = _rounded_up(widened)
-        model = rate_of(allowed) if rate_of else None
-        shift = _smallest_shift(values, at, allowed, relative=relative)
+        allowed = _rounded_up(_widened(apart[0, 1:], observed, rate))
+        shift = _smallest_shift(values, allowed, relative=relative)
     fresh = len(values) - 1
     return Recommendation(
         metric=name,
@@ -155,46 +138,38 @@ def _recommendation(  # noqa: PLR0913 - what is known of one metric
         steps=len(steps),
         rtol=allowed if relative else 0.0,
         atol=0.0 if relative else allowed,
-        outliers=outliers,
         observed=observed,
         rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
         rate_expected=1 / (fresh + 1),
-        rate_new_golden=1 / (runs // 2 + 1),
-        rate_model=model,
         smallest_shift=shift,
     )
 
 
-def _smallest_shift(values: Matrix, at: int, allowed: float, *, relative: bool) -> float:
+def _smallest_shift(values: Matrix, allowed: float, *, relative: bool) -> float:
     """The smallest change of all steps alike that would be caught from every run, up or down."""
     if not relative:
-        error = np.sort(values[1:] - values[0], axis=1)
-        return float(max((allowed - error[:, at]).max(), (allowed + error[:, -1 - at]).max()))
-    ratio = np.sort(values[1:] / values[0], axis=1)
+        error = values[1:] - values[0]
+        return allowed + float(max(-error.max(axis=1).min(), error.min(axis=1).max()))
+    ratio = values[1:] / values[0]
     with np.errstate(divide="ignore"):
-        shifts = np.concatenate([(1 + allowed) / ratio[:, at] - 1, 1 - (1 - allowed) / ratio[:, -1 - at]])
-    return float(shifts.max())
+        shifts = ((1 + allowed) / ratio.max(axis=1) - 1, 1 - (1 - allowed) / ratio.min(axis=1))
+    return float(np.max(shifts))
 
 
-def _widened(apart: Values, observed: float, rate: float) -> tuple[float, Callable[[float], float] | None]:
+def _widened(apart: Values, observed: float, rate: float) -> float:
     """What was seen, widened to what the asked rate needs if deviations are log-normal.
 
-    Beside it the model's rate for any tolerance. Two runs have one deviation and no spread: it is
-    doubled, which is a guess, and there is no model.
+    Two runs have one deviation and no spread: it is doubled, which is a guess.
     """
     positive = apart[apart > 0]
     if len(positive) < 2:
-        return 2 * observed, None
+        return 2 * observed
     logs = np.log(positive)
     middle, freedom = float(logs.mean()), len(logs) - 1
     spread = max(float(logs.std(ddof=1)), _SMALLEST_SPREAD) * math.sqrt(1 + 1 / len(logs))
-
-    def model(allowed: float) -> float:
-        return upper_tail((math.log(allowed) - middle) / spread, freedom)
-
     beyond = quantile(min(rate, 0.5), freedom) * spread
     wanted = math.exp(min(middle + beyond, math.log(observed) + math.log(WIDEST)))
-    return max(observed, wanted), model
+    return max(observed, wanted)
 
 
 def _rounded_up(value: float) -> float:
@@ -252,12 +227,11 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.rate_bound <= self.rate for one in self.metrics)
 
 
-def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
+def tolerances(
     runs: Sequence[str],
     golden: str | None = None,
     *,
     rate: float = 0.01,
-    outliers: int = 0,
     metrics: Sequence[str] = (),
     settings: RecordSettings | None = None,
     rules: RuleBook | None = None,
@@ -272,7 +246,7 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
         where = f"found {len(series)} (in {', '.join(runs) or 'no RUN'}"
         where += f" and the samples of {golden}" if golden is not None else ""
         said = f"expected at least 2 repeats of one test, {where})"
-        raise UsageError(said, next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN")
+        raise UsageError(said, next_command="karat tolerance --help")
     # Where the golden's curves are those of a run, that run is the golden.
     same = [
         one
@@ -299,7 +273,7 @@ def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
     def wanted(name: str) -> bool:
         return not metrics or any(fnmatchcase(name, glob) for glob in metrics)
 
-    found = recommend(series, reference, rate=rate, outliers=outliers, windows=window)
+    found = recommend(series, reference, rate=rate, windows=window)
     findings += disagreements([repeat.path for repeat in repeats], series)
     findings = [f for f in findings if not f.metric or wanted(f.metric)]
     known = {name for one in (reference, *series) for name in names_in(one)}
@@ -371,18 +345,13 @@ def snippet(found: Tolerances) -> str:
     rules = ["# before all other [[rules]]: of those that match a metric, the first one counts\n"]
     for one in found.metrics:
         # All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in.
-        rules.append(f'[[rules]]\nmetric = {toml_text(literal_glob(one.metric))}\ncheck = "{one.check}"\n')
+        rules.append(f'[[rules]]\nmetric = {toml_text(escape(one.metric))}\ncheck = "{one.check}"\n')
         if one.check != "exact":
             rules.append(f"rtol = {one.rtol!r}\natol = {one.atol!r}\n")
         if one.check == "approx":
-            rules.append(f"outliers = {one.outliers}\noutliers_max = {one.outliers}\n")
+            rules.append("outliers = 0\noutliers_max = 0\n")
         rules.append("\n" if one is not found.metrics[-1] else "")
     return "".join(rules) if found.metrics else ""
-
-
-def literal_glob(name: str) -> str:
-    """The glob that matches this name and no other."""
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 def toml_text(text: str) -> str:
@@ -393,7 +362,7 @@ def toml_text(text: str) -> str:
 def lines(found: Tolerances) -> Iterator[str]:
     golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
     yield f"{count(len(found.runs), 'run')}{golden}"
-    header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "model", "catches")
+    header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "catches")
     rows = [header]
     for one in found.metrics:
         relative, scale = ("", 1.0) if one.atol else ("%", 100.0)
@@ -406,7 +375,6 @@ def lines(found: Tolerances) -> Iterator[str]:
                 f"{one.observed * scale:.3g}{relative}",
                 f"≤ {one.rate_bound:.1%}",
                 f"≤ {one.rate_expected:.1%}",
-                "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
                 "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
             )
         )
@@ -417,9 +385,9 @@ def lines(found: Tolerances) -> Iterator[str]:
         yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
     yield ""
     if not found.golden_is_run:
-        yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
+        yield "The golden is none of these runs, but an older one: its rates are estimates, no bounds."
     yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
-    yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
+    yield "catches: a change of all steps alike, from every run."
     total = sum(one.rate_expected for one in found.metrics)
     if total >= 1:
         yield "All metrics together may alarm in any run: these repeats are too few to promise less."
@@ -433,12 +401,5 @@ def lines(found: Tolerances) -> Iterator[str]:
 
 
 def document(found: Tolerances) -> bytes:
-    data: dict[str, Any] = {
-        "schema": "karat.tolerance/1",
-        **msgspec.to_builtins(found),
-        "rate_shown": found.shown,
-        "runs_needed": runs_needed(found.rate),
-        "toml": snippet(found),
-    }
-    data["findings"] = [finding_json(finding) for finding in found.findings]
-    return encode(data)
+    more: dict[str, Any] = {"rate_shown": found.shown, "runs_needed": runs_needed(found.rate), "toml": snippet(found)}
+    return encode_report("karat.tolerance/1", found, **more)

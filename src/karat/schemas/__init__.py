@@ -1,19 +1,46 @@
-"""The published JSON schemas: generated where a struct is written as it is, and a file here where it is not."""
+"""The published JSON schemas: generated where a struct is written as it is, and a file here where it is not.
+
+A field's docstring is its description. A struct that leaves out defaults requires only what has none; any other is
+written whole, so all of it is required.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module, resources
+from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from karat.findings import Finding
-from karat.report.schema import PublishedSchema, schema_of
 
 _Limit: TypeAlias = Mapping[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class PublishedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """What the structs of a document do not say of it."""
+
+    name: str
+    title: str = ""  # By default the command that the name says: `karat policy gate` of `karat.policy-gate/1`.
+    description: str
+    limits: Mapping[str, Mapping[str, Any]] = {}
+    """What holds for a field, as `field` or `Struct.field`, that its type does not say."""
+    signed: Sequence[str] = ()  # Fields whose whole numbers count nothing and may be below zero; `*` for all.
+    optional: Sequence[str] = ()  # Keys of `also`, and `Struct.field`s, that not every document has.
+    never_null: Sequence[str] = ()  # `Struct.field`s that are left out where they are None.
+    also: Mapping[str, Mapping[str, Any]] = {}  # Keys that stand beside the fields of the outermost struct.
+    open: Sequence[str] = ()  # Structs that may have further keys; `*` for all.
+
+
 _SHARE: _Limit = {"minimum": 0, "maximum": 1}
 _AT_LEAST_ONE: _Limit = {"minItems": 1}
 _COMMIT: _Limit = {"pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$"}
@@ -33,7 +60,18 @@ _VALUE: _Limit = {
     "minProperties": 1,
 }
 _TENSOR_FILES: _Limit = {"enum": ["inputs.safetensors", "expected.safetensors"]}
-_RATES = ("confidence", "rate", "rate_bound", "rate_expected", "rate_model", "rate_new_golden")
+_RATES = ("confidence", "rate", "rate_bound", "rate_expected")
+
+
+def _report(
+    *,
+    also: Mapping[str, _Limit] = MappingProxyType({}),
+    limits: Mapping[str, _Limit] = MappingProxyType({}),
+    **more: Any,
+) -> PublishedSchema:
+    """A report's: its exit code stands beside the fields of the struct, and its findings are as in every other."""
+    return PublishedSchema(also={**_EXIT_CODE, **also}, limits={**_FINDING, **limits}, **more)
+
 
 _STRUCTS: dict[str, PublishedSchema] = {
     "policy.journal:Record": PublishedSchema(
@@ -46,9 +84,8 @@ _STRUCTS: dict[str, PublishedSchema] = {
     "policy.approvals.reviews:SignOffList": PublishedSchema(
         name="karat.sign-off/1",
         title="A sign-off",
-        description="Changes that approvers have read, to be signed with `ssh-keygen -Y sign -n karat-policy`; as TOML"
-        " or JSON.",
-        limits={"digest": _SHA256, "change": {"enum": ["added", "changed"]}},
+        description="Changes that approvers have read, to be signed with `ssh-keygen -Y sign -n karat-policy`; as TOML.",
+        limits={"digest": _SHA256, "change": {"enum": ["added", "changed", "removed"]}},
         open=("*",),
     ),
     "captures.records:CaptureClaim": PublishedSchema(
@@ -67,12 +104,13 @@ _STRUCTS: dict[str, PublishedSchema] = {
         open=("*",),
     ),
     "bundles.manifest:Manifest": PublishedSchema(
-        name="karat.bundle/1",
+        name="karat.bundle/2",
         title="manifest.json of a captured case",
         description="Inputs, expected outputs and program of one test, and how to know that they still are what was"
         " captured. An infinite number is written as null.",
         limits={
             "sha256": _SHA256,
+            "digest": {"pattern": "^(blake3|sha256):[0-9a-f]{64}$"},
             "inputs": _VALUE,
             "Manifest.expected": _VALUE,
             "shape": {"items": _COUNT},
@@ -89,12 +127,12 @@ _STRUCTS: dict[str, PublishedSchema] = {
         limits={"sha256": _SHA256},
     ),
     "store.snapshot:Snapshot": PublishedSchema(
-        name="karat.snapshot/1",
+        name="karat.snapshot/2",
         title="a snapshot of a store",
         description="Every case of a push, file by file, and the objects that hold them. Its own sha256 is the"
         " digest that consumers pin.",
-        limits={"sha256": _SHA256},
-        never_null=("SnapshotFile.pack",),
+        limits={"digest": {"pattern": "^((blake3:)?[0-9a-f]{64})?$"}},
+        never_null=("SnapshotFile.pack", "SnapshotFile.tail"),
     ),
     "store.references:SnapshotReference": PublishedSchema(
         name="karat.reference/1",
@@ -106,25 +144,22 @@ _STRUCTS: dict[str, PublishedSchema] = {
         signed=("keep",),
     ),
     # Reports: the struct, with what stands beside its fields.
-    "store.packs.pack:Packed": PublishedSchema(
+    "store.pack:Packed": _report(
         name="karat.pack/1",
         description="What packing captured cases came to.",
-        also=_EXIT_CODE,
         limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}},
     ),
-    "store.verify:VerifyReport": PublishedSchema(
+    "store.verify:VerifyReport": _report(
         name="karat.verify/1",
         description="What verifying folders, zips and stores came to.",
-        also={**_EXIT_CODE, "zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
-        limits={**_FINDING, "seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
+        also={"zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
+        limits={"seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
     ),
-    "runs.record:Recorded": PublishedSchema(
+    "runs.record:Recorded": _report(
         name="karat.record/1",
         description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
         " cannot hold is null.",
         limits={
-            **_FINDING,
-            "combine": {"enum": ["first", "mean", "median"]},
             "verdict": _VERDICT,
             "shape": {"enum": ["series", "table", "document"]},
             "state": {"enum": ["written", "unchanged", "would-write", "refused"]},
@@ -132,91 +167,86 @@ _STRUCTS: dict[str, PublishedSchema] = {
         },
         signed=("first_diff_step", "first_step", "last_step"),
     ),
-    "runs.tolerance:Tolerances": PublishedSchema(
+    "runs.tolerance:Tolerances": _report(
         name="karat.tolerance/1",
         description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
         also={"rate_shown": {"type": "boolean"}, "runs_needed": _COUNT, "toml": {"type": "string"}},
         limits={
-            **_FINDING,
             **{name: {"minimum": 0} for name in ("atol", "rtol", "observed")},
             **dict.fromkeys(_RATES, _SHARE),
             "check": {"enum": ["approx", "exact", "median"]},
             "Tolerances.runs": {"minItems": 2},
         },
     ),
-    "audits.audit:AuditReport": PublishedSchema(
-        name="karat.audit/1",
-        description="What is wrong with the goldens of a tree as it stands, gravest first.",
-        also=_EXIT_CODE,
-        limits=_FINDING,
+    "reviews.report:ReviewReport": _report(
+        name="karat.review/1",
+        description="The changed goldens to decide about, worst first, and what has been decided.",
+        limits={"states": {"additionalProperties": _COUNT}},
     ),
-    "ops.audit:OpsReport": PublishedSchema(
+    "reviews.review:Decision": _report(
+        name="karat.decision/1",
+        title="karat accept and karat reject",
+        description="What was decided about changed goldens, and done; findings say how to have back what was there.",
+    ),
+    "audits.audit:AuditReport": _report(
+        name="karat.audit/1", description="What is wrong with the goldens of a tree as it stands, gravest first."
+    ),
+    "audits.lint:LintReport": _report(
+        name="karat.lint/1", description="What is wrong with the files that were checked, gravest first."
+    ),
+    "ops.audit:OpsReport": _report(
         name="karat.ops/1",
         title="karat ops audit",
         description="What an audit of a framework's operators came to: operator × column, and each fault's script.",
-        also=_EXIT_CODE,
-        limits=_FINDING,
         signed=("element", "input", "output"),
     ),
-    "policy.gate.decision:GateReport": PublishedSchema(
+    "setups.layouts:Start": PublishedSchema(
+        name="karat.init/1",
+        description="The goldens that a repository was found to have, and the karat.toml for them.",
+        also={"exit_code": {"enum": [0]}, "written": {"type": "boolean"}},
+    ),
+    "setups.checkup:Checkup": _report(
+        name="karat.doctor/1", description="What karat needs of a machine and a folder, and what is missing."
+    ),
+    "policy.gate.decision:GateReport": _report(
         name="karat.policy-gate/1",
         description="Evidence of test runs held against the rule and its exemptions.",
-        also=_EXIT_CODE,
-        limits=_FINDING,
         signed=("line", "ran", "total"),
     ),
-    "policy.coverage:Coverage": PublishedSchema(
+    "policy.coverage:Coverage": _report(
         name="karat.policy-coverage/1",
-        title="karat policy coverage",
         description="Which gradients have evidence: op × dtype × device × mode × order.",
-        also=_EXIT_CODE,
-        limits={**_FINDING, "states": {"additionalProperties": _COUNT, "minProperties": 8, "maxProperties": 8}},
+        limits={"states": {"additionalProperties": _COUNT, "minProperties": 8, "maxProperties": 8}},
     ),
-    "policy.approvals.check:Approvals": PublishedSchema(
+    "policy.scan.scanner:ScanReport": _report(
+        name="karat.policy-scan/1",
+        description="What reading op tests without running them came to.",
+        limits={"paths": _AT_LEAST_ONE},
+    ),
+    "policy.approvals.check:Approvals": _report(
         name="karat.policy-approvals/1",
-        title="karat policy approvals",
         description="The waivers that a range of commits adds or makes laxer, and who approved them.",
-        also=_EXIT_CODE,
         limits={
-            **_FINDING,
             "base": _COMMIT,
             "head": _COMMIT,
             "digest": _SHA256,
             "rule": {"enum": ["gradient", "float64", "tolerance", "determinism", "weak", "baseline", "policy"]},
-            "WaiverSummary.kind": {
-                "enum": [
-                    "skip",
-                    "flag",
-                    "tolerance",
-                    "step",
-                    "bound",
-                    "own-gradients",
-                    "no-grad",
-                    "laws",
-                    "reference",
-                    "uncollected",
-                    "check",
-                    "function",
-                    "base",
-                    "exemption",
-                    "baseline",
-                    "setting",
-                ]
-            },
         },
     ),
     "hunts.model:HuntReport": PublishedSchema(
         name="karat.hunt/1",
         description="Everything a hunt found.",
-        optional=("Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
+        also=_EXIT_CODE,
+        optional=("exit_code", "Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
         open=("*",),
         signed=("*",),
     ),
     "hunts.hunt:HuntPlan": PublishedSchema(
-        name="karat.hunt-plan/1", title="karat hunt run --dry-run", description="What a hunt would do.", signed=("*",)
-    ),
-    "hunts.report.terminal:Status": PublishedSchema(
-        name="karat.hunt-status/1", title="karat hunt status", description="How far a hunt is.", signed=("*",)
+        name="karat.hunt-plan/1",
+        title="karat hunt run --dry-run",
+        description="What a hunt would do.",
+        signed=("*",),
+        also={"exit_code": {"enum": [0]}},
     ),
     "hunts.hunt:Tried": PublishedSchema(
         name="karat.hunt-try/1",
@@ -298,3 +328,101 @@ def schema(name: str) -> dict[str, Any]:
         raise KeyError(name)
     file = resources.files(__name__).joinpath(f"{name.replace('/', '.')}.json")
     return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:
+    """The schema of documents that are one `kind`, or one of several where it is a union."""
+    (top,), components = msgspec.json.schema_components([kind])
+    for struct in _structs(kind):
+        if struct.__name__ in components:
+            _complete(components[struct.__name__], struct, about)
+    title = about.title or about.name.partition("/")[0].replace(".", " ").replace("-", " ")
+    whole = {"$schema": DIALECT, "$id": about.name, "title": title, "description": about.description}
+    if isinstance(kind, type) and kind.__name__ in components:
+        inner = components.pop(kind.__name__)
+        also = {"schema": {"const": about.name}, **about.also}
+        inner["properties"] = {**also, **inner["properties"], **also}
+        inner["required"] = [key for key in dict.fromkeys([*also, *inner["required"]]) if key not in about.optional]
+        whole |= {key: value for key, value in inner.items() if key not in {"title", "description"}}
+    else:
+        whole |= {"oneOf": top.get("anyOf", [top])}
+    return whole | ({"$defs": components} if components else {})
+
+
+def _complete(schema: dict[str, Any], struct: type, about: PublishedSchema) -> None:
+    """What msgspec does not say: constants, docstrings, limits, and that nothing is left out or added."""
+    fields = schema["properties"]
+    config = getattr(struct, "__struct_config__", None)
+    sparse = config is not None and config.omit_defaults
+    for field, text in _docstrings(struct).items():
+        if field in fields:
+            fields[field].setdefault("description", text)
+    for name, field in fields.items():
+        if f"{struct.__name__}.{name}" in about.never_null:
+            rest = [one for one in field.pop("anyOf", ()) if one != {"type": "null"}]
+            field.update(rest[0] if len(rest) == 1 else {"anyOf": rest})
+        field.pop("default", None)
+        kinds = [field.get("type"), *(one.get("type") for one in field.get("anyOf", ()))]
+        if "integer" in kinds and not {"*", name} & set(about.signed):
+            _merge(field, {"minimum": 0})
+        for key in (name, f"{struct.__name__}.{name}"):
+            _merge(field, about.limits.get(key, {}))
+    if sparse:
+        written = set(schema.get("required", ()))
+    else:
+        written = {name for name in fields if f"{struct.__name__}.{name}" not in about.optional}
+    schema["required"] = [name for name in fields if name in written]
+    if not {"*", struct.__name__} & set(about.open):
+        schema["additionalProperties"] = False
+
+
+def _merge(schema: dict[str, Any], limit: Mapping[str, Any]) -> None:
+    """Adds a limit; of a field that may be null, to what else it may be."""
+    target = schema
+    if "anyOf" in schema:
+        target = next(one for one in schema["anyOf"] if one != {"type": "null"})
+    target.update(limit)
+    if "enum" in limit:
+        target.pop("type", None)
+
+
+def _structs(kind: Any) -> Iterable[type]:
+    """Every struct and dataclass that a type holds, itself included."""
+    seen: dict[type, None] = {}
+    left = [msgspec.inspect.type_info(kind)]
+    while left:
+        info = left.pop()
+        if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+            if info.cls in seen:
+                continue
+            seen[info.cls] = None
+            left += [field.type for field in info.fields]
+        for part in ("types", "item_types"):
+            left += getattr(info, part, ())
+        for part in ("item_type", "key_type", "value_type"):
+            if (inner := getattr(info, part, None)) is not None:
+                left.append(inner)
+    return seen
+
+
+@cache
+def _docstrings(struct: type) -> Mapping[str, str]:
+    """Field → the text that stands behind or below it in the source."""
+    found: dict[str, str] = {}
+    for cls in reversed(struct.__mro__):
+        if cls.__module__.partition(".")[0] != "karat":
+            continue
+        try:
+            source = inspect.getsource(cls)
+        except OSError:
+            continue  # made while running, or installed without its source: no descriptions
+        (definition,) = ast.parse(textwrap.dedent(source)).body
+        lines, written = definition.body if isinstance(definition, ast.ClassDef) else [], source.splitlines()
+        for field, below in zip_longest(lines, lines[1:]):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                beside = written[field.lineno - 1].partition("  # ")[2].partition("noqa")[0].strip()
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                    beside = str(below.value.value)
+                if beside:
+                    found[field.target.id] = " ".join(beside.split())
+    return found

@@ -2,41 +2,50 @@
 
 It lies in the user's cache folder, readable by no one else. Every process that uses it holds a shared lock while it lives;
 what is too much goes, the least recently used first, when the last of them leaves. So nothing that anyone is reading is
-ever deleted. Nothing is believed without its checksum: what does not match is deleted, and fetched again. A cache that
-cannot be used costs time, never the work: a temporary folder takes its place.
+ever deleted. Nothing is believed without its checksum: what does not match is deleted, and fetched again. A folder that
+cannot be used costs time, never the work: a temporary one takes its place.
 """
 
 from __future__ import annotations
 
-import hashlib
+import io
 import os
 import shutil
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, cast
 
 import msgspec
 
 from karat.net.client import Answers
-from karat.sources.source import Obtained, Wanted
-from karat.system.archives import Archive, Member
+from karat.sources.source import Obtained, TransferProgress, Wanted
+from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable
 from karat.system.files import write_bytes
 from karat.system.foreign.limits import Limit
-from karat.system.hashes import sha256_file, sha256_hex, sha256_text
-from karat.system.locks import hold, lock
+from karat.system.hashes import sealed, sha256_file, sha256_text, unsealed
+from karat.system.locks import hold, holding, lock, user_id
 
 _RECORD = "record"
-_LIMIT = Limit("KARAT_CACHE_MAX_MB", 2048, least=0, unit=1 << 20)
+LIMIT = Limit("KARAT_CACHE_MAX_MB", 2048, least=0, unit=1 << 20)
 _LAYOUT = "v1"
-_LOCK_POLL = 0.05
-_LOCK_PATIENCE = 120.0
+TAIL = 1 << 13
+SMALL = 1 << 19  # An archive of up to this many bytes is fetched whole: another round trip would take longer.
+_MOST = 0.7  # If more than this part of an archive is wanted, it may as well come whole.
+# A neighbour this close costs less to fetch along than another request would.
+_GAP = 1 << 16
+_MOST_SPANS = 8
 
-T = TypeVar("T")
+Span = tuple[int, int]  # A range of bytes: its start, and the first place after it.
+
+
+class Changed(Unusable):
+    """The artifact is not the one whose first bytes are here."""
+
+    def __init__(self) -> None:
+        super().__init__("transfer-failed", "expected one version of it, found another at every request")
 
 
 class CachedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +62,6 @@ class ShelfRecord(msgspec.Struct, frozen=True, kw_only=True):
     validator: str = ""  # What the server calls this version: a strong ETag, or a date of change.
     names: tuple[str, ...] | None = None  # Every file in the archive; None while its directory has not been read.
     members: dict[str, CachedFile] = msgspec.field(default_factory=dict)
-    archive: CachedFile | None = None  # The whole archive, if it was fetched as a whole.
 
 
 class Shelf:
@@ -68,9 +76,7 @@ class Shelf:
 
     def note(self, record: ShelfRecord) -> None:
         """Remembers, in one step."""
-        body = msgspec.json.encode(record)
-        data = sha256_hex(body).encode() + b"\n" + body
-        write_bytes(self.folder / _RECORD, data, durable=False)
+        write_bytes(self.folder / _RECORD, sealed(msgspec.json.encode(record)), durable=False)
         self.record = record
 
     def forget(self) -> None:
@@ -95,53 +101,39 @@ class Shelf:
             with suppress(OSError):
                 path.unlink()
 
-    def find(self, kept: CachedFile | None) -> Path | None:
-        """A file that is there and whole, or None."""
-        if kept is None:
-            return None
-        path = self.folder / kept.file
-        try:
-            whole = path.stat().st_size == kept.size and sha256_file(path) == kept.sha256
-        except OSError:
-            return None
-        return path if whole else None
-
-    def keep_archive(self, path: Path, sha256: str) -> Path:
-        """The whole archive under the name it keeps."""
-        kept = CachedFile(file="archive.zip", size=path.stat().st_size, sha256=sha256)
-        final = self.folder / kept.file
-        path.replace(final)
-        self.note(msgspec.structs.replace(self.record, archive=kept))
-        return final
-
     def keep_member(self, name: str, fill: Callable[[BinaryIO], object]) -> CachedFile:
         """One member, unpacked by `fill` into a file whose name owes nothing to the member's."""
-        file = f"{sha256_text(name)[:40]}.member"
-        draft = self.folder / f"{file}.tmp"
+        path = self.folder / f"{sha256_text(name)[:40]}.member"
+        draft = path.with_suffix(".tmp")
         with draft.open("wb") as target:
-            writer = _Hashing(target)
-            fill(writer)  # type: ignore[arg-type]  # it is only written to
-        draft.replace(self.folder / file)
-        return CachedFile(file=file, size=writer.size, sha256=writer.sha256.hexdigest())
+            fill(target)
+        draft.replace(path)
+        return CachedFile(file=path.name, size=path.stat().st_size, sha256=sha256_file(path))
+
+    def is_whole(self, kept: CachedFile) -> bool:
+        path = self.folder / kept.file
+        try:
+            return path.stat().st_size == kept.size and sha256_file(path) == kept.sha256
+        except OSError:
+            return False
 
     def here(self, names: Iterable[str]) -> dict[str, CachedFile]:
         """Those members that an earlier process has left, and that are whole."""
         kept = self.record.members
-        return {name: kept[name] for name in names if self.find(kept.get(name)) is not None}
+        return {name: kept[name] for name in names if name in kept and self.is_whole(kept[name])}
 
     def complete(self, wanted: Wanted) -> Obtained | None:
-        """Names and wanted members, if all of them are here from an earlier process."""
-        names = self.record.names
-        if names is None:
+        """The wanted members, if all of them are here from an earlier process."""
+        if self.record.names is None:
             return None
-        chosen = [name for name in names if wanted(name)]
+        chosen = [name for name in self.record.names if wanted(name)]
         here = self.here(chosen)
-        return (names, self.paths(here)) if len(here) == len(chosen) else None
+        return self.paths(here) if len(here) == len(chosen) else None
 
     def unpack(
         self, archive: Archive, wanted: Wanted, bring: Callable[[list[Member]], bool] | None = None
     ) -> Obtained | None:
-        """Names and wanted members, each unpacked once, also if the work is broken off.
+        """The wanted members, each unpacked once, also if the work is broken off.
 
         `bring` fetches the bytes of those that are missing; None if it would rather not.
         """
@@ -157,7 +149,53 @@ class Shelf:
                 fresh[member.name] = self.keep_member(member.name, fill)
         finally:
             self.learn(archive.names, fresh)
-        return archive.names, self.paths(here | fresh)
+        return self.paths(here | fresh)
+
+    def unpack_file(self, path: Path, limits: Limits, wanted: Wanted) -> Obtained:
+        """The wanted members of an archive that has come whole."""
+        with path.open("rb") as file:
+            found = self.unpack(Archive(file, limits), wanted)
+        assert found is not None, "nothing was to be brought"  # noqa: S101
+        self.drop_parts()
+        return found
+
+    def unpack_ranges(
+        self, size: int, byte_range: Callable[[int, int], Path], limits: Limits, wanted: Wanted, watch: TransferProgress
+    ) -> Obtained | None:
+        """The wanted members of an archive elsewhere, by their own bytes; None if they are most of it.
+
+        Its end comes first: there stands what it holds.
+        """
+        with closing(RangeFile(size, byte_range)) as remote:
+            tail = max(0, size - TAIL)
+            remote.add(tail, size)
+
+            def bring(missing: list[Member]) -> bool:
+                before = [member for member in missing if member.start < tail]
+                spans = merge_spans((member.start, min(member.end, tail)) for member in before)
+                if span_bytes(spans) > _MOST * size:
+                    return False
+                watch.begin(watch.received + span_bytes(spans))
+                for span in spans:
+                    remote.add(*span)
+                return True
+
+            found = self.unpack(Archive(cast("BinaryIO", remote), limits), wanted, bring)
+        if found is not None:
+            self.drop_parts()
+        return found
+
+    def filled_by(self, fetch: Callable[[], Obtained]) -> Obtained:
+        """What `fetch` brings; once more from nothing where what lay here, or what came, is damaged or another version's."""
+        try:
+            return fetch()
+        except Unusable as error:
+            damaged = error.kind in DAMAGE or isinstance(error, Changed)
+            if damaged or error.kind == "archive-refused":
+                self.forget()  # of other trouble, what came stays for the next time
+            if not damaged:
+                raise
+        return fetch()
 
     def learn(self, names: tuple[str, ...], fresh: Mapping[str, CachedFile]) -> None:
         """Remembers all names of the artifact, and more of its members."""
@@ -165,35 +203,91 @@ class Shelf:
         self.note(msgspec.structs.replace(self.record, names=names, members=members))
 
     def paths(self, kept: Mapping[str, CachedFile]) -> dict[str, Path]:
-        """Where members lie, by their names."""
         return {name: self.folder / one.file for name, one in kept.items()}
 
     def _load(self) -> ShelfRecord:
         try:
-            checksum, _, body = (self.folder / _RECORD).read_bytes().partition(b"\n")
-            if checksum.decode("ascii", "replace") == sha256_hex(body):
-                return msgspec.json.decode(body, type=ShelfRecord)
+            return msgspec.json.decode(unsealed((self.folder / _RECORD).read_bytes()), type=ShelfRecord)
         except FileNotFoundError:
-            return ShelfRecord()
-        except (OSError, ValueError, RecursionError):
             pass
-        self.record = ShelfRecord()
-        self.forget()
-        return self.record
+        except (OSError, ValueError, RecursionError):
+            self.forget()
+        return ShelfRecord()
 
 
-class _Hashing:
-    """A file being written, and the checksum of what was."""
+class RangeFile(io.RawIOBase):
+    """A file of `size` bytes; what is missing is brought when it is read."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.sha256 = hashlib.sha256()
-        self.size = 0
+    def __init__(self, size: int, bring: Callable[[int, int], Path]) -> None:
+        self._size, self._bring = size, bring
+        self._position = 0
+        self._here: list[tuple[int, int, BinaryIO]] = []
 
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        self.size += len(data)
-        return self._file.write(data)
+    def add(self, start: int, end: int) -> None:
+        """Brings one range now."""
+        if end > start:
+            self._here.append((start, end, self._bring(start, end).open("rb")))
+
+    def close(self) -> None:
+        for _, _, file in self._here:
+            file.close()
+        self._here.clear()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError("a place before the start of the file")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fills the buffer as far as the file goes: readers of archives count on whole reads."""
+        end = min(self._position + len(buffer), self._size)
+        wanted = max(0, end - self._position)
+        filled = 0
+        while filled < wanted:
+            piece = self._read_some(self._position, end)
+            buffer[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._position += len(piece)
+        return filled
+
+    def _read_some(self, start: int, end: int) -> bytes:
+        for first, last, file in self._here:
+            if first <= start < last:
+                file.seek(start - first)
+                piece = file.read(min(end, last) - start)
+                if not piece:
+                    raise EOFError("a range is shorter than it was")
+                return piece
+        following = min((first for first, _, _ in self._here if first > start), default=end)
+        self.add(start, min(end, following))
+        return self._read_some(start, end)
+
+
+def merge_spans(spans: Iterable[Span], *, gap: int = _GAP, most: int = _MOST_SPANS) -> list[Span]:
+    """Stretches that cover all spans: near neighbours become one, and there are at most `most`."""
+    joined: list[Span] = []
+    for start, end in sorted(span for span in spans if span[1] > span[0]):
+        if joined and start - joined[-1][1] <= gap:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined if len(joined) <= most else merge_spans(joined, gap=max(1, gap * 2), most=most)
+
+
+def span_bytes(spans: Iterable[Span]) -> int:
+    return sum(end - start for start, end in spans)
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
@@ -206,24 +300,28 @@ def cache_folder(env: Mapping[str, str]) -> Path:
     try:
         return Path(env.get("HOME") or "~").expanduser() / ".cache" / "karat"
     except RuntimeError:  # nobody's home, as in some containers
-        return Path(tempfile.gettempdir()) / f"karat-{os.geteuid()}"
-
-
-def cache_limit(env: Mapping[str, str]) -> int:
-    """How many bytes may stay in the cache."""
-    return _LIMIT.value(env)
+        return Path(tempfile.gettempdir()) / f"karat-{user_id()}"
 
 
 class Cache:
     """One process's use of the cache; `close` it."""
 
     def __init__(self, env: Mapping[str, str], *, notice: Callable[[str], None] | None = None) -> None:
-        self._limit = cache_limit(env)
-        self._notice = notice or (lambda _: None)
-        self._lock = threading.Lock()
-        self._temporary: Path | None = None
+        self._limit = LIMIT.value(env)
         self._presence: int | None = None
-        self.folder = self._prepare(cache_folder(env))
+        self._is_temporary = False
+        wanted = cache_folder(env)
+        try:
+            self.folder = self._own(wanted.absolute() / _LAYOUT)
+        except OSError as error:
+            said = (
+                f"the cache in {wanted} cannot be used ({error.strerror or error}); nothing is kept for the next time"
+            )
+            if notice is not None:
+                notice(said)
+            self.folder, self._is_temporary = Path(tempfile.mkdtemp(prefix="karat-")), True
+        for part in ("answers", "shelves", "locks"):
+            (self.folder / part).mkdir(mode=0o700, exist_ok=True)
         # Random bytes of this cache, so that its file names betray neither URL nor token.
         path = self.folder / "salt"
         try:
@@ -236,32 +334,11 @@ class Cache:
         self.answers = Answers(self.folder / "answers", salt)
 
     @contextmanager
-    def shelf(self, *key: str, called_off: Callable[[], object] = lambda: None) -> Iterator[Shelf]:
-        """The place for one artifact, for one user of it at a time.
-
-        `called_off` is asked while another process has it, and may raise.
-        """
+    def shelf(self, *key: str) -> Iterator[Shelf]:
+        """The place for one artifact, for one user of it at a time."""
         name = sha256_text(*key)[:40]
-        lock = self._locked(name, called_off)
-        try:
-            yield self._temporary_shelf() if lock is None else Shelf(self.folder / "shelves" / name)
-        finally:
-            if lock is not None:
-                os.close(lock)
-
-    def with_shelf(self, key: Sequence[str], work: Callable[[Shelf], T], *, called_off: Callable[[], object]) -> T:
-        """What `work` makes on the artifact's shelf, or on a temporary one if the disk has trouble."""
-        try:
-            with self.shelf(*key, called_off=called_off) as shelf:
-                return work(shelf)
-        except OSError:
-            pass
-        # A full or broken cache must not cost the work; there may be room elsewhere.
-        return work(self._temporary_shelf())
-
-    def _temporary_shelf(self) -> Shelf:
-        """A place that no other process knows, and that goes when the cache is closed."""
-        return Shelf(self._make_temporary() / os.urandom(8).hex())
+        with holding(self.folder / "locks" / name, mode=0o600):
+            yield Shelf(self.folder / "shelves" / name)
 
     def close(self) -> None:
         """Leaves; whoever is the last also tidies up."""
@@ -271,52 +348,20 @@ class Cache:
                     evict(self.folder, self._limit)
             os.close(self._presence)
             self._presence = None
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+        if self._is_temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _prepare(self, wanted: Path) -> Path:
-        try:
-            folder = wanted.absolute() / _LAYOUT
-            wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            state = folder.stat(follow_symlinks=False)
-            if state.st_uid != os.geteuid():
-                raise PermissionError(0, "it belongs to someone else")
-            if state.st_mode & 0o077:
-                folder.chmod(0o700)
-            self._presence = hold(folder / "presence", shared=True, wait=True)
-            for part in ("answers", "shelves", "locks"):
-                (folder / part).mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            if self._presence is not None:
-                os.close(self._presence)
-                self._presence = None
-            self._notice(
-                f"the cache in {wanted} cannot be used ({error.strerror or error}); nothing is kept for the next time"
-            )
-            return self._make_temporary()
+    def _own(self, folder: Path) -> Path:
+        """The folder, for this user alone; an OSError if it cannot be had."""
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        state = folder.stat(follow_symlinks=False)
+        if state.st_uid != user_id():
+            raise PermissionError(0, "it belongs to someone else")
+        if state.st_mode & 0o077:
+            folder.chmod(0o700)
+        self._presence = hold(folder / "presence", shared=True, wait=True)
         return folder
-
-    def _make_temporary(self) -> Path:
-        with self._lock:
-            if self._temporary is None:
-                self._temporary = Path(tempfile.mkdtemp(prefix="karat-"))
-            return self._temporary
-
-    def _locked(self, name: str, called_off: Callable[[], object]) -> int | None:
-        """The lock of a shelf; None if it cannot be had."""
-        for _ in range(int(_LOCK_PATIENCE / _LOCK_POLL)):
-            try:
-                (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
-                handle = hold(self.folder / "locks" / name)
-            except OSError:
-                return None
-            if handle is not None:
-                return handle
-            time.sleep(_LOCK_POLL)
-            called_off()
-        return None
 
 
 def evict(folder: Path, limit: int) -> None:

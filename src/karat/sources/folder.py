@@ -1,4 +1,4 @@
-"""Folder: artifacts that somebody already downloaded, or one zip archive; and which files make up an artifact.
+"""Folder: artifacts that somebody already downloaded; and which files make up an artifact.
 
 Every `.zip` is an artifact of its own, under its whole name. All other files belong to the folder directly below the root
 in which they lie, as `gh run download` lays artifacts out; files in the root itself make up the artifact `.`. Files are
@@ -13,7 +13,6 @@ import itertools
 import os
 import stat
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,22 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
-from karat.net.buckets import StoredFile
 from karat.sources.source import Artifact, Fetched, Listing, Obtained, Progress, TransferProgress, Wanted, fetch_one
 from karat.system.archives import Archive, Unusable, no_room
 from karat.system.command import Command
-from karat.system.names import shown
+from karat.system.foreign.limits import CLOSED, NO_WAIT
+from karat.system.names import not_plain, shown
 
 ROOT = "."
+
+
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file below the root of a bucket or folder."""
+
+    name: str  # Relative to the root, with `/`.
+    size: int = 0
+    modified: float | None = None
+    tag: str | None = None  # What tells two contents of one name apart, where the store knows it.
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +55,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return entry.name if self.name == ROOT else entry.name.removeprefix(f"{self.name}/")
 
     def artifact(self) -> Artifact:
-        """The group as a source lists it."""
         times = [entry.modified for entry in self.entries if entry.modified is not None]
         return Artifact(
             id=self.id, name=self.name, size=sum(entry.size for entry in self.entries), created=max(times, default=None)
         )
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file is an artifact of its own."""
-    return name.lower().endswith(".zip")
 
 
 def group_files(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
@@ -64,7 +66,7 @@ def group_files(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
     groups: list[Group] = []
     loose: dict[str, list[StoredFile]] = {}
     for entry in sorted(entries, key=lambda entry: entry.name):
-        if is_archive(entry.name):
+        if entry.name.lower().endswith(".zip"):
             groups.append(Group(name=entry.name, packed=True, entries=(entry,)))
         else:
             first, slash, _ = entry.name.partition("/")
@@ -80,7 +82,7 @@ class Folder:
         self._path = Path(path)
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._unpacked_files = itertools.count(1)
-        self._groups: dict[str, Group] | None = None
+        self._groups: dict[str, Group] = {}  # As the listing found them.
         self._root = self._path
 
     def listing(self) -> Listing:
@@ -99,10 +101,8 @@ class Folder:
         self, artifacts: Sequence[Artifact], wanted: Wanted, progress: Progress | None = None
     ) -> Iterator[Fetched]:
         """The wanted files: of archives unpacked, of folders as they lie."""
-        if self._groups is None:
-            self.listing()
         for artifact in artifacts:
-            group = (self._groups or {}).get(artifact.id)
+            group = self._groups.get(artifact.id)
             obtain = partial(self._obtain, group, wanted)
             yield fetch_one(artifact, progress, obtain, partial(self._then, group))
 
@@ -114,22 +114,17 @@ class Folder:
 
     def _find(self, findings: list[Finding]) -> tuple[Group, ...]:
         try:
-            mode = self._path.stat().st_mode
             self._root = self._path.resolve(strict=True)
-        except (FileNotFoundError, NotADirectoryError):
-            said = f"expected a folder or a zip archive at {self._path}, found nothing there"
-            raise UsageError(said, next_command="karat refresh --help") from None
+            is_folder = self._root.is_dir()
         except (OSError, RuntimeError) as error:
-            said = f"expected a folder or a zip archive at {self._path}; it cannot be read ({_why(error)})"
-            raise CannotVerify(said, next_command=Command("ls", "-ld", str(self._path))) from None
-        if stat.S_ISDIR(mode):
-            return group_files(_walk(self._root, findings))
-        if not stat.S_ISREG(mode) or not is_archive(self._path.name):
-            said = f"expected a folder or a zip archive at {self._path}, found another kind of file"
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                said = f"expected a folder at {self._path}; it cannot be read ({_why(error)})"
+                raise CannotVerify(said, next_command=Command("ls", "-ld", str(self._path))) from None
+            is_folder = False
+        if not is_folder:
+            said = f"expected a folder at {self._path}, found none there"
             raise UsageError(said, next_command="karat refresh --help")
-        self._root = self._root.parent
-        entry = _entry(self._path.resolve().name, self._path.stat())
-        return (Group(name=self._path.name, packed=True, entries=(entry,)),)
+        return group_files(_walk(self._root, findings))
 
     def _then(self, group: Group | None, problem: Unusable) -> str:
         """The command with which a person looks for themselves."""
@@ -147,7 +142,7 @@ class Folder:
             raise Unusable("artifact-missing", f"expected it in {self._path}, found no such files")
         if not group.packed:
             names = {group.member(entry): entry for entry in group.entries}
-            return tuple(names), {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
+            return {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
         path = self._usable(group.entries[0])
         members = {}
         try:
@@ -164,31 +159,25 @@ class Folder:
         except OSError as error:
             full = error.errno in {errno.ENOSPC, errno.EDQUOT}
             raise (no_room(error) if full else _unreadable(group.name, error)) from None
-        return archive.names, members
+        return members
 
     def _usable(self, entry: StoredFile) -> Path:
-        """A plain, readable file under the root, looked at once more: disks change."""
-        if entry.trouble is not None:
-            raise Unusable("archive-refused", f"{shown(entry.name)} {entry.trouble}")
+        """A plain, readable file under the root, whatever was there when it was listed: disks change."""
+        wrong = not_plain(entry.name)
         try:
-            path = (self._root / entry.name).resolve(strict=True)
-            if not path.is_relative_to(self._root):
-                raise Unusable("archive-refused", f"{shown(entry.name)} {_LEAVES}")
-            # Without O_NONBLOCK, opening a pipe that has just come here would wait for ever.
-            number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                plain = stat.S_ISREG(os.fstat(number).st_mode)
-            finally:
-                os.close(number)
+            path = self._root / entry.name if wrong else (self._root / entry.name).resolve(strict=True)
+            if not wrong and not path.is_relative_to(self._root):
+                wrong = "is a link that leaves the folder; expected plain files inside it"
+            if not wrong and not stat.S_ISREG(path.stat().st_mode):
+                wrong = "is a device, pipe or socket; expected a plain file"
+            if not wrong:
+                # Without O_NONBLOCK, opening a pipe that has just come here would wait for ever.
+                os.close(os.open(path, os.O_RDONLY | NO_WAIT | CLOSED))
         except (OSError, RuntimeError) as error:
             raise _unreadable(entry.name, error) from None
-        if not plain:
-            raise Unusable("archive-refused", f"{shown(entry.name)} {_SPECIAL}")
+        if wrong:
+            raise Unusable("archive-refused", f"{shown(entry.name)} {wrong}")
         return path
-
-
-_LEAVES = "is a link that leaves the folder; expected plain files inside it"
-_SPECIAL = "is a device, pipe or socket; expected a plain file"
 
 
 def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
@@ -216,27 +205,11 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
                 message = "it is a link to a folder, and not followed"
                 note("archive-refused", Severity.WARN, name, message)
             else:
-                yield _looked_at(root, name, one)
-
-
-def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> StoredFile:
-    """A file as the listing says it; what is wrong with it is said when it is wanted."""
-    try:
-        facts = one.stat()
-        # Only a link leads elsewhere: no folder behind one is ever entered.
-        inside = not one.is_symlink() or (root / name).resolve(strict=True).is_relative_to(root)
-    except (OSError, RuntimeError) as error:
-        return StoredFile(name=_printable(name), trouble=f"is a link to nowhere ({_why(error)})")
-    if not inside or not stat.S_ISREG(facts.st_mode):
-        return StoredFile(name=_printable(name), trouble=_SPECIAL if inside else _LEAVES)
-    return _entry(name, facts)
-
-
-def _entry(name: str, facts: os.stat_result) -> StoredFile:
-    if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
-        trouble = "has a name that is no text; expected a plain name"
-        return StoredFile(name=_printable(name), trouble=trouble)
-    return StoredFile(name=name, size=facts.st_size, modified=facts.st_mtime)
+                try:
+                    facts = one.stat()
+                    yield StoredFile(name=_printable(name), size=facts.st_size, modified=facts.st_mtime)
+                except OSError:  # what is wrong with it is said when it is wanted
+                    yield StoredFile(name=_printable(name))
 
 
 def _printable(name: str) -> str:

@@ -11,19 +11,14 @@ from typing import TypeVar
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
-from karat.net.addresses import github_host, github_root
-from karat.net.client import Advice, Refused
-from karat.net.retry import Retry
-from karat.net.tokens import github_token
-from karat.sources.download import ArtifactAddress
+from karat.net.client import Advice, Refused, Retry
+from karat.net.forges import GITHUB_HEADERS, github_host, github_root, github_token, is_repository
 from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
 from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
 
-_REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _PAGE = 100
 
 
@@ -106,7 +101,7 @@ class GitHub(Forge):
         limits: Limits | None = None,
         notice: Notice | None = None,
     ) -> None:
-        if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
+        if not is_repository("github", repo):
             raise UsageError(
                 f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
                 next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
@@ -135,7 +130,7 @@ class GitHub(Forge):
             root,
             token,
             env,
-            headers=_HEADERS,
+            headers=GITHUB_HEADERS,
             retry=retry,
             limits=limits,
             notice=notice,
@@ -144,7 +139,10 @@ class GitHub(Forge):
 
     def listing(self) -> Listing:
         """Runs, jobs of every attempt, and artifacts."""
-        runs, findings = self._one_run() if self._run_id is not None else self._runs_of_commit()
+        try:
+            runs, findings = self._one_run() if self._run_id is not None else self._runs_of_commit()
+        except Refused as error:
+            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
         jobs: dict[int, list[CiJob]] = {}
         artifacts: dict[int, list[Artifact]] = {}
         tasks: list[Callable[[], None]] = []
@@ -188,7 +186,7 @@ class GitHub(Forge):
         what = ("--job", artifact.job_id) if artifact.job_id else (str(artifact.run_id or self._run_id or ""),)
         return ArtifactRequest(
             artifact=artifact,
-            address=ArtifactAddress(url=self._client.url(path), lasting=True),
+            url=self._client.url(path),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
             look=artifact.look,
             remake=self._gh("rerun", *what),
@@ -196,10 +194,7 @@ class GitHub(Forge):
         )
 
     def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
-        try:
-            run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
-        except Refused as error:
-            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
+        run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
         going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         return [run], going
 
@@ -207,12 +202,9 @@ class GitHub(Forge):
         """Completed runs of the commit, and a warning for each that is not."""
         findings: list[Finding] = []
         sha = (self._sha or "").lower()
-        try:
-            if not _SHA.fullmatch(sha):  # the list of runs wants it in full
-                sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
-            found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
-        except Refused as error:
-            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
+        if not _SHA.fullmatch(sha):  # the list of runs wants it in full
+            sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
+        found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
         runs = [run for page in found for run in page.items]
         if self._workflows:
             runs = [run for run in runs if any(run.is_of(name) for name in self._workflows)]

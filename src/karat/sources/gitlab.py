@@ -16,17 +16,13 @@ import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
-from karat.net.addresses import gitlab_root
-from karat.net.client import Advice, Refused
-from karat.net.retry import Retry
-from karat.net.tokens import gitlab_token
-from karat.sources.download import ArtifactAddress
+from karat.net.client import Advice, Refused, Retry
+from karat.net.forges import gitlab_root, gitlab_token, is_repository
 from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
 from karat.sources.transfer import ArtifactRequest, Forge
 from karat.system.archives import Limits
 from karat.system.command import Command
 
-_PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _PAGE = 100
 _MOST_PIPELINES = 500
 _CONCLUSIONS = {"success": "success", "failed": "failure", "canceled": "cancelled", "skipped": "skipped"}
@@ -71,7 +67,6 @@ class _GitLabJob(msgspec.Struct, frozen=True):
     artifacts_expire_at: datetime | None = None
 
     def job(self, pipeline: str, attempt: int) -> CiJob:
-        """The job as every source lists it."""
         runner = self.runner or _Runner()
         timed_out = self.status == "failed" and self.failure_reason in _TIMEOUTS
         return CiJob(
@@ -85,11 +80,6 @@ class _GitLabJob(msgspec.Struct, frozen=True):
             started=self.started_at.timestamp() if self.started_at else None,
             completed=self.finished_at.timestamp() if self.finished_at else None,
         )
-
-    def outdated(self, now: float) -> bool:
-        """Whether its archive may be deleted; that of a branch's newest job is kept all the same."""
-        until = self.artifacts_expire_at
-        return until is not None and until.timestamp() <= now
 
 
 _Item = TypeVar("_Item", _GitLabJob, _Bridge)
@@ -122,7 +112,7 @@ class GitLab(Forge):
     def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
         self,
         project: str | int | None,
-        pipeline_id: int | str,
+        pipeline_id: int | str | None,
         *,
         env: Mapping[str, str] | None = None,
         retry: Retry | None = None,
@@ -132,19 +122,17 @@ class GitLab(Forge):
     ) -> None:
         env = os.environ if env is None else env
         named = str(project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or "")
-        if not _PROJECT.fullmatch(named) or set(named.split("/")) & {".", ".."}:
-            raise UsageError(
-                f"expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), found {named!r}",
-                next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
-            )
+        example = ("karat", "refresh", "--source", "gitlab", "--project")
+        if not is_repository("gitlab", named):
+            said = f"expected --project ID or GROUP/NAME, or CI_PROJECT_ID, found {named or 'none'!r}"
+            raise UsageError(said, next_command=Command(*example, "GROUP/NAME", "--pipeline-id", "N", "--scope", "all"))
         self._project = named
         if not re.fullmatch("[0-9]+", str(pipeline_id)):
-            said = f"expected the number of a pipeline, found {pipeline_id!r}"
-            raise UsageError(said, next_command="karat refresh --source gitlab --pipeline-id N --scope all")
-        self._pipeline = int(pipeline_id)
+            said = f"expected --pipeline-id N, found {pipeline_id!r}"
+            raise UsageError(said, next_command=Command(*example, named, "--pipeline-id", "N", "--scope", "all"))
+        self._pipeline = int(str(pipeline_id))
         self._clock = clock
         self._projects: dict[str, str] = {}
-        self._outdated: set[str] = set()
         super().__init__(
             gitlab_root(env),
             gitlab_token(env),
@@ -175,12 +163,9 @@ class GitLab(Forge):
                 job = listed.job(pipeline.run.id, attempts[listed.name])
                 jobs.append(structs.replace(job, rerun=self._glab(pipeline.project, f"jobs/{job.id}", "retry")))
                 self._projects[job.id] = pipeline.project
-                outdated = listed.outdated(now)
-                if outdated:
-                    self._outdated.add(job.id)
-                file = listed.artifacts_file
+                file, until = listed.artifacts_file, listed.artifacts_expire_at
                 # A date in the past without a file: there was one. Without a date there never was.
-                if file is not None or outdated:
+                if file is not None or (until is not None and until.timestamp() <= now):
                     artifacts.append(
                         Artifact(
                             id=job.id,
@@ -219,11 +204,10 @@ class GitLab(Forge):
         path = f"/projects/{quote(project, safe='')}/jobs/{quote(artifact.id, safe='')}/artifacts"
         return ArtifactRequest(
             artifact=artifact,
-            address=ArtifactAddress(url=self._client.url(path), lasting=True),
+            url=self._client.url(path),
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
             look=self._glab(project, f"jobs/{artifact.id}"),
             remake=self._glab(project, f"jobs/{artifact.id}", "retry"),
-            missing_means="artifact-expired" if artifact.id in self._outdated else "artifact-missing",
         )
 
     def _look(self, place: _Place, seen: dict[int, _Seen], findings: list[Finding]) -> None:

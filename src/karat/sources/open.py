@@ -8,17 +8,15 @@ returns a `Source`. `--source NAME` and `--source NAME://…` pick it by name.
 from __future__ import annotations
 
 import os
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
+from karat.settings import RefreshSettings
 from karat.sources.source import Notice, Source
 from karat.system import git
-from karat.system.command import Command
 
 _HELP = "karat refresh --help"
 
@@ -45,25 +43,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.source.partition("://")[0]
 
 
-class SourceSettings(Protocol):
-    """What of karat.toml's [refresh] the built-in sources look at."""
+Factory = Callable[[SourceOptions, RefreshSettings, Notice | None], Source]
 
-    @property
-    def repo(self) -> str | None: ...
-    @property
-    def project(self) -> str | None: ...
-    @property
-    def workflows(self) -> tuple[str, ...]: ...
-
-
-Factory = Callable[[SourceOptions, SourceSettings, Notice | None], Source]
-
-BUILT_IN = {
-    "github": "karat.sources.open:github",
-    "gitlab": "karat.sources.open:gitlab",
-    "folder": "karat.sources.open:folder",
-    **dict.fromkeys(("s3", "gs", "az", "file"), "karat.sources.open:bucket"),
-}
 _ONLY_WITH = {
     **dict.fromkeys(("repo", "run_id", "sha", "workflow"), ("github",)),
     "attempt": ("github", "gitlab"),
@@ -82,12 +63,10 @@ def check_options(options: SourceOptions) -> None:
             raise UsageError(said, next_command=_HELP)
 
 
-def open_source(options: SourceOptions, settings: SourceSettings, notice: Notice | None = None) -> Source:
-    """The source that the options mean."""
+def open_source(options: SourceOptions, settings: RefreshSettings, notice: Notice | None = None) -> Source:
     kind = options.kind
     if kind in BUILT_IN:
-        built_in: Factory = pkgutil.resolve_name(BUILT_IN[kind])
-        return built_in(options, settings, notice)
+        return BUILT_IN[kind](options, settings, notice)
     from importlib.metadata import entry_points
 
     points = {point.name: point for point in entry_points(group="karat.sources")}
@@ -118,7 +97,7 @@ def own_files(options: SourceOptions, cwd: Path) -> tuple[str, ...]:
     return () if tracked or any(c in name for c in "*?{") else (f"{name}/**",)
 
 
-def github(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:
+def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A workflow run, or all runs of a commit."""
     from karat.sources.github import GitHub
 
@@ -127,28 +106,14 @@ def github(options: SourceOptions, settings: SourceSettings, notice: Notice | No
     return GitHub(repo or "", run_id=options.run_id, sha=options.sha, workflows=workflows, notice=notice)
 
 
-def gitlab(options: SourceOptions, settings: SourceSettings, notice: Notice | None) -> Source:
+def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A pipeline and its child pipelines."""
     from karat.sources.gitlab import GitLab
 
-    in_ci = os.environ.get("CI_PROJECT_ID") or os.environ.get("CI_PROJECT_PATH")
-    project = options.project or settings.project or in_ci
-    if not project:
-        raise UsageError(
-            "expected --project ID or PATH with --source gitlab, and CI_PROJECT_ID is not set",
-            next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
-        )
-    if options.pipeline_id is None or not options.pipeline_id.isdecimal():
-        raise UsageError(
-            f"expected --pipeline-id N with --source gitlab, found {options.pipeline_id!r}",
-            next_command=Command(
-                "karat", "refresh", "--source", "gitlab", "--project", project, "--pipeline-id", "N", "--scope", "all"
-            ),
-        )
-    return GitLab(project, options.pipeline_id, notice=notice)
+    return GitLab(options.project or settings.project, options.pipeline_id, notice=notice)
 
 
-def folder(options: SourceOptions, _settings: SourceSettings, _notice: Notice | None) -> Source:
+def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice | None) -> Source:
     """A folder of artifacts on this disk, such as `gh run download` leaves."""
     from karat.sources.folder import Folder
 
@@ -158,8 +123,16 @@ def folder(options: SourceOptions, _settings: SourceSettings, _notice: Notice | 
     return Folder(Path(options.path))
 
 
-def bucket(options: SourceOptions, _settings: SourceSettings, notice: Notice | None) -> Source:
+def bucket(options: SourceOptions, _settings: RefreshSettings, notice: Notice | None) -> Source:
     """A bucket, or the part of one below a prefix; file:// is a folder."""
     from karat.sources.bucket import open_bucket
 
     return open_bucket(str(options.source), notice=notice)
+
+
+BUILT_IN: Mapping[str, Factory] = {
+    "github": github,
+    "gitlab": gitlab,
+    "folder": folder,
+    **dict.fromkeys(("s3", "gs", "az", "file"), bucket),
+}

@@ -81,9 +81,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """What came of fetching one artifact."""
 
     artifact: Artifact
-    names: tuple[str, ...] = ()  # Every file in it, wanted or not, as `/`-separated relative paths.
     members: Mapping[str, Path] = msgspec.field(default_factory=dict)
-    """The wanted files by name, as plain files on this disk; read-only for the caller."""
+    """The wanted files by name (`/`-separated, relative), as plain files on this disk; read-only for the caller."""
     findings: tuple[Finding, ...] = ()  # A `fail` among them: nothing of this artifact can be used.
     received: int = 0  # Bytes that came over the network.
 
@@ -119,7 +118,7 @@ class Source(Protocol):
 
 Notice = Callable[[str], None]
 Wanted = Callable[[str], bool]
-Obtained = tuple[tuple[str, ...], dict[str, Path]]  # All names of an artifact, and its wanted files.
+Obtained = dict[str, Path]  # The wanted files of an artifact by name; it may have none.
 
 
 class TransferProgress:
@@ -140,7 +139,6 @@ class TransferProgress:
         self._begun = True
 
     def advance(self, count: int) -> None:
-        """So many more bytes came."""
         with self._lock:
             self.received += count
         if self._progress and self._begun:
@@ -161,13 +159,13 @@ def fetch_one(
     """What `obtain` brings, or why it cannot; `then` gives the next command for what is unusable."""
     watch = TransferProgress(artifact, progress)
     try:
-        names, members = obtain(watch)
+        members = obtain(watch)
     except Unusable as error:
         problem = error
     except OSError as error:
         problem = no_room(error)
     else:
-        return Fetched(artifact=artifact, names=names, members=members, received=watch.received)
+        return Fetched(artifact=artifact, members=members, received=watch.received)
     finally:
         watch.end()
     finding = problem.finding(artifact.name, then(problem))

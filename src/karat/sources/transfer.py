@@ -7,31 +7,31 @@ where the server gives one.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify
-from karat.net.addresses import shown
-from karat.net.client import Advice, Client, Refused
-from karat.net.retry import Retry
-from karat.net.tokens import Token
-from karat.sources.cache import Cache, Shelf
-from karat.sources.download import ArtifactAddress, Changed, Cut, Download, RangeFile, merge_spans, span_bytes
+from karat.net.client import Advice, Client, Refused, Retry, Token, error_text
+from karat.net.transport import shown
+from karat.sources.cache import SMALL, TAIL, Cache, Changed, Shelf
 from karat.sources.source import Artifact, Fetched, Notice, Obtained, Progress, TransferProgress, Wanted, fetch_one
-from karat.system.archives import DAMAGE, Archive, Limits, Member, Unusable, find_directory
+from karat.system.archives import DAMAGE, Limits, Unusable, find_directory
 from karat.system.hashes import sha256_file
 from karat.system.pool import in_parallel, worker_count
+from karat.system.secrets import Secret
 
-_TAIL = 1 << 13
-_SMALL = 1 << 19  # an archive of up to this many bytes is fetched whole: another round trip would take longer
-_MOST = 0.7  # a plan that needs more than this part of an archive may as well have the whole
+if TYPE_CHECKING:
+    import httpx
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,18})-\d{1,18}|\*)/(\d{1,18}|\*)")
+_A_STEP = 1 << 15  # fewer new bytes than this are no progress, or a hostile server could go on for ever
 _LEEWAY = 64 << 20
 _BY_STATUS = {401: "artifact-forbidden", 403: "artifact-forbidden", 404: "artifact-missing", 410: "artifact-expired"}
 
@@ -40,16 +40,17 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One artifact to fetch: where it is, and what it is kept under."""
 
     artifact: Artifact
-    address: ArtifactAddress
+    url: str
     key: tuple[str, ...]
     look: str | None = None  # The command that shows the artifact as it is.
     remake: str | None = None  # The command that makes it anew.
     newer: str | None = None
     """The command that finds one that has not expired, where a run that old cannot be run again."""
     elsewhere: bool = False
-    """It lies at an address of its own, where nobody needs a token: what is forbidden there is not there."""
-    missing_means: str = "artifact-missing"
-    """What it is called if the server does not know it: GitLab forgets what has expired."""
+    """It lies at an address of its own, where nobody needs a token: what is forbidden there is not there.
+
+    And only the server's validator tells versions apart; a forge gives each identifier once.
+    """
 
 
 class Forge(ABC):
@@ -88,17 +89,11 @@ class Forge(ABC):
         requests = []
         for artifact in artifacts:
             if artifact.url is not None:
-                # At an address of its own; the client knows that the token does not go there.
-                address = ArtifactAddress(url=artifact.url, lasting=False)
-                of_job = self._request(structs.replace(artifact, id=artifact.job_id or artifact.id))
+                # The client knows that the token does not go there.
+                remake = self._request(structs.replace(artifact, id=artifact.job_id or artifact.id)).remake
+                key = ("url", artifact.url)
                 requests.append(
-                    ArtifactRequest(
-                        artifact=artifact,
-                        address=address,
-                        key=("url", artifact.url),
-                        remake=of_job.remake,
-                        elsewhere=True,
-                    )
+                    ArtifactRequest(artifact=artifact, url=artifact.url, key=key, remake=remake, elsewhere=True)
                 )
             elif artifact.expired:
                 expired = Unusable("artifact-expired", "expected it on the server, found that it has expired there")
@@ -111,7 +106,6 @@ class Forge(ABC):
         yield from in_parallel(tasks, self._workers, stop=self._client.stop)
 
     def close(self) -> None:
-        """Closes connections and files."""
         self._client.close()
         self._cache.close()
 
@@ -123,9 +117,7 @@ class Forge(ABC):
         """That a server says no, in words of what was asked for where it knows no such thing."""
         if error.status not in {404, 422}:
             return error
-        token = self._client.token
-        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-        said = f"expected {what}, found that there is none, or {seen} (HTTP {error.status})"
+        said = f"expected {what}, found that there is none, or {self._client.unseen} (HTTP {error.status})"
         return CannotVerify(said, next_command=look)
 
     def _gather(self, tasks: Sequence[Callable[[], None]]) -> None:
@@ -136,19 +128,19 @@ class Forge(ABC):
     def _fetched(self, request: ArtifactRequest, wanted: Wanted, progress: Progress | None) -> Fetched:
         def obtain(watch: TransferProgress) -> Obtained:
             try:
-                return self._cache.with_shelf(
-                    request.key,
-                    lambda shelf: self._onto(shelf, request, wanted, watch),
-                    called_off=self._client.check_stopped,
-                )
+                with self._cache.shelf(*request.key) as shelf:
+                    fetch = _Fetch(self._client, shelf, request, self._limits, watch)
+                    here = fetch.from_shelf(wanted)
+                    return shelf.filled_by(partial(fetch.from_server, wanted)) if here is None else here
             except CannotVerify as error:
                 status = error.status if isinstance(error, Refused) else None
                 kind = _BY_STATUS.get(status or 0, "transfer-failed")
                 said = self._client.scrub(str(error))
-                if status == 404 or (request.elsewhere and kind == "artifact-forbidden"):
-                    kind = request.missing_means
-                if request.elsewhere and kind == "artifact-missing":
-                    said = f"expected it at {shown(request.address.url)}, found nothing there that anyone may read (HTTP {status})"
+                if request.elsewhere and kind in {"artifact-forbidden", "artifact-missing"}:
+                    kind = "artifact-missing"
+                    said = (
+                        f"expected it at {shown(request.url)}, found nothing there that anyone may read (HTTP {status})"
+                    )
                 raise Unusable(kind, said, next_command=error.advice) from None
 
         def then(problem: Unusable) -> str:
@@ -161,111 +153,189 @@ class Forge(ABC):
 
         return fetch_one(request.artifact, progress, obtain, then)
 
-    def _onto(self, shelf: Shelf, request: ArtifactRequest, wanted: Wanted, watch: TransferProgress) -> Obtained:
-        """Names and wanted members; what an earlier process left is doubted before the server is."""
-        fetch = _ArtifactFetch(self._client, shelf, request, self._limits, watch)
-        if (found := fetch.from_shelf(wanted)) is not None:
-            return found
-        leftovers = any(shelf.folder.iterdir())
-        try:
-            return fetch.from_server(wanted)
-        except Cut:
-            raise
-        except Unusable as error:
-            if error.kind not in DAMAGE or not (leftovers or fetch.denied):
-                shelf.forget()
-                raise
-        except Changed:
-            pass
-        shelf.forget()
-        fetch = _ArtifactFetch(self._client, shelf, request, self._limits, watch)
-        try:
-            return fetch.from_server(wanted)
-        except Changed:
-            raise Unusable("transfer-failed", "expected one version of it, found another at every request") from None
 
+class _Fetch:
+    """One artifact, from its shelf or its server.
 
-class _ArtifactFetch:
-    """One artifact, from its shelf or its server."""
+    Bytes are appended to files as they come. After a cut, in this process or an earlier one, only the rest is asked for, on
+    condition that the artifact is still the same version.
+    """
 
     def __init__(
         self, client: Client, shelf: Shelf, request: ArtifactRequest, limits: Limits, watch: TransferProgress
     ) -> None:
-        self._shelf, self._request, self._limits, self._watch = shelf, request, limits, watch
-        self.denied = False  # by the server's digest: whoever is between may have changed the bytes
+        self._client, self._shelf, self._request, self._limits, self._watch = client, shelf, request, limits, watch
         # A server that names a size means it, give or take how it counts.
         said = request.artifact.size
-        most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY
-        self._download = Download(client, shelf, request.address, watch, most=most)
+        self._most = limits.archive if said is None else 2 * max(0, said) + _LEEWAY
+        self._place: Secret | None = None
+        self._all_here = False
 
     def from_shelf(self, wanted: Wanted) -> Obtained | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
         if self._shelf.record.names is None:
             return None
-        if not self._download.still_the_same():
+        if not self._still_the_same():
             self._shelf.forget()
-            return None
-        if (found := self._shelf.complete(wanted)) is not None:
-            return found
-        archive = self._shelf.find(self._shelf.record.archive)
-        return self._unpacked(archive, wanted) if archive else None
+        return self._shelf.complete(wanted)
 
     def from_server(self, wanted: Wanted) -> Obtained:
         """The wanted members by ranges where that saves bytes, else out of the whole archive."""
+        self._all_here = False
         total = self._true_size()
-        if total is not None and total > _SMALL and (some := self._by_ranges(total, wanted)) is not None:
-            return some
+        if total is not None and total > SMALL:
+            found = self._shelf.unpack_ranges(total, self._byte_range, self._limits, wanted, self._watch)
+            if found is not None:
+                return found
         self._watch.begin(total or self._request.artifact.size)
-        small = total is not None and 0 < total <= _SMALL
-        whole = self._download.byte_range(0, total or 0) if small else self._download.whole()
+        whole = self._byte_range(0, total if total and total <= SMALL else None)
         # The whole archive must be what the server's digest says.
-        found = sha256_file(whole)
         kind, _, expected = (self._request.artifact.digest or "").partition(":")
-        if kind == "sha256" and expected.lower() != found:
-            self.denied = True
+        if kind == "sha256" and expected.lower() != (found_digest := sha256_file(whole)):
             with whole.open("rb") as file:
                 find_directory(file)  # a page, or half an archive, has a name of its own
-            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}")
-        kept = self._shelf.keep_archive(whole, found)
-        self._shelf.drop_parts()
-        return self._unpacked(kept, wanted)
+            raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found_digest}")
+        return self._shelf.unpack_file(whole, self._limits, wanted)
 
     def _true_size(self) -> int | None:
         """The archive's size by the server that has it; None if it is small, or sent whole."""
         said = self._request.artifact.size
-        if said is not None and said <= _SMALL:
+        if said is not None and said <= SMALL:
             return None
-        span = (0, _SMALL) if said is None else (max(0, said - _TAIL), said)
-        if not self._download.probe(*span):
-            return None
-        total = self._download.total
-        if said is not None and total is not None and said > total > _SMALL:
+        total = self._probe(0, SMALL) if said is None else self._probe(max(0, said - TAIL), said)
+        if said is not None and total is not None and said > total > SMALL:
             # The API knows another size than the store; some count what is unpacked.
-            self._download.probe(max(0, total - _TAIL), total)
-        return self._download.total
+            total = self._probe(total - TAIL, total)
+        return total
 
-    def _by_ranges(self, total: int, wanted: Wanted) -> Obtained | None:
-        """The wanted members by their own bytes; None if that would be most of the archive."""
-        with closing(RangeFile(total, self._download.byte_range)) as remote:
-            remote.add(max(0, total - _TAIL), total)
+    def _still_the_same(self) -> bool:
+        """Whether what lies on the shelf is what a request would bring; asked without fetching it."""
+        validator = self._shelf.record.validator
+        if not self._request.elsewhere:
+            return True
+        if not validator:
+            return False
+        key = "If-None-Match" if validator.startswith('"') else "If-Modified-Since"
+        with self._client.open(self._request.url, {key: validator}) as response:
+            return response.status_code == 304
 
-            def bring(missing: list[Member]) -> bool:
-                spans = merge_spans((member.start, member.end) for member in missing)
-                if span_bytes(spans) > _MOST * total:
-                    return False
-                self._watch.begin(self._watch.received + span_bytes(spans))
-                for span in spans:
-                    remote.add(*span)
-                return True
+    def _probe(self, start: int, end: int) -> int | None:
+        """Asks for one range; the true size of the archive, if the server gives ranges.
 
-            archive = Archive(cast("BinaryIO", remote), self._limits)
-            found = self._shelf.unpack(archive, wanted, bring)
-        if found is not None:
-            self._shelf.drop_parts()
-        return found
+        A server that only sends the whole has then sent it, so that nothing was asked in vain.
+        """
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        with self._client.open(self._request.url, headers) as response:
+            _, total = _content_range(response)
+            if response.status_code == 200:
+                self._start_over(response, self._shelf.part(0, None))
+                return None
+            if response.status_code == 206 and total is not None:
+                self._place = self._client.redirected(response)
+                self._shelf.belongs_to(_validator(response))
+                end = min(end, total)
+                self._attempt(response, self._shelf.part(start, end), start, end)
+        return total
 
-    def _unpacked(self, path: Path, wanted: Wanted) -> Obtained:
-        with path.open("rb") as file:
-            found = self._shelf.unpack(Archive(file, self._limits), wanted)
-        assert found is not None, "nothing was to be brought"  # noqa: S101
-        return found
+    def _byte_range(self, start: int, end: int | None) -> Path:
+        """The bytes from `start` up to `end`, or as far as the server has them, as a file of their own."""
+        path = self._shelf.part(start, end)
+        if end is None and self._all_here:
+            return path
+        failures, best = 0, _size(path)
+        while True:
+            trouble = self._bring(path, start, end)
+            have = _size(path)
+            if trouble is None and (end is None or have == end - start):
+                return path
+            failures = 0 if have - best >= _A_STEP else failures + 1
+            best = max(best, have)
+            if failures >= self._client.retry.attempts:
+                raise Unusable(
+                    "transfer-failed",
+                    f"expected a download that ends, found it cut after {have:,} bytes "
+                    f"{self._client.retry.attempts} times ({trouble or 'too few bytes'})",
+                )
+            self._client.pause(max(failures, 1))
+
+    def _bring(self, path: Path, start: int, end: int | None) -> str | None:
+        """One request for what is still missing; what went wrong, if the body did not end well."""
+        have, validator = _size(path), self._shelf.record.validator
+        if have and ((self._request.elsewhere and not validator) or (end is not None and have > end - start)):
+            path.unlink()  # it may not be gone on from
+            have = 0
+        if end is not None and have == end - start:
+            return None
+        headers = {}
+        if end is not None or have:
+            headers = {"Range": f"bytes={start + have}-{'' if end is None else end - 1}"}
+            headers |= {"If-Range": validator} if validator else {}
+        with self._client.open(self._request.url, headers, at=self._place) as response:
+            if response.status_code == 206:
+                ours, theirs = self._shelf.record.validator, _validator(response)
+                if ours and theirs and ours != theirs:
+                    raise Changed
+                return self._attempt(response, path, start, end)
+            if response.status_code == 416:
+                _, total = _content_range(response)
+                if end is None and total is not None and total == _size(path):
+                    return None
+                path.unlink(missing_ok=True)
+                return "a range that the server does not have"
+            if end is not None:
+                raise Changed
+            return self._start_over(response, path)
+
+    def _start_over(self, response: httpx.Response, path: Path) -> str | None:
+        self._shelf.belongs_to(_validator(response))
+        path.unlink(missing_ok=True)
+        length = response.headers.get("content-length", "")
+        self._watch.begin(int(length) if length.isdigit() else None)
+        trouble = self._attempt(response, path, 0, None)
+        self._all_here = trouble is None
+        return trouble
+
+    def _attempt(self, response: httpx.Response, path: Path, start: int, end: int | None) -> str | None:
+        """Takes what comes of a body; what went wrong, if it did not end well."""
+        import httpx
+
+        try:
+            have = _size(path)
+            if response.status_code == 206 and _content_range(response)[0] != start + have:
+                return "another range than the one asked for"
+            room = (self._most if end is None else end - start) - have
+            with path.open("ab", buffering=0) as file:
+                for piece in response.iter_raw():
+                    file.write(piece[:room])
+                    room -= len(piece)
+                    self._watch.advance(len(piece))
+                    self._client.check_stopped()
+                    if room < 0:
+                        if end is None:
+                            said = f"expected a download of at most {self._most:,} bytes, found that it goes on"
+                            raise Unusable("archive-refused", said)
+                        break
+        except httpx.RequestError as error:
+            return self._client.scrub(error_text(error))
+        return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _validator(response: httpx.Response) -> str:
+    """What tells this version from others, if anything does; weak ETags do not."""
+    etag: str = response.headers.get("etag", "")
+    found = etag if etag.startswith('"') else response.headers.get("last-modified", "")
+    return found if found.isascii() else ""  # what cannot be sent back is no use
+
+
+def _content_range(response: httpx.Response) -> tuple[int | None, int | None]:
+    """The first byte and the whole size, where the server says them."""
+    found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+    first, total = found.groups() if found else (None, None)
+    return int(first) if first else None, int(total) if total and total != "*" else None

@@ -7,8 +7,8 @@ moment leaves objects without a reference, never a reference without its objects
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,9 +16,10 @@ from typing import Literal
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.report.words import byte_size, count
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import STAGING, TOUCHING, Backend, StoredObject, StoreProblem, lifecycle
-from karat.store.leases import LeaseTimes, abandoned, live_leases, marker, other_collectors, store_busy
+from karat.store.leases import LeaseTimes, abandoned, lease, live_leases, other_collectors, store_busy
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
 from karat.store.pins import read_lock
 from karat.store.references import parse_date
@@ -33,8 +34,6 @@ Why = Literal["live", "newest", "pinned", "locked", "expired", "gone"]
 class GcOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     locks: tuple[Path, ...] = ()
-    retention: int | None = None
-    """Days for references pushed without --keep; None: the retention in force when they were pushed."""
     grace: float = 24.0  # Hours that an unneeded object stays.
     expire_newest: bool = False  # Also forget the newest reference of a name.
     workers: int = 16
@@ -86,6 +85,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     needed: frozenset[str]  # objects that anything needs
     leased: frozenset[str]  # Objects that a push or pin in progress needs, in either area: a pin is filling `kept/`.
     leases: int
+    gone: tuple[references.ReferenceEntry, ...]
 
 
 class _Fates(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         now = datetime.now(UTC).timestamp()
         known = _known(backend, options, now)
         return _result(backend, options, known, _fates(backend, options, known, now))
-    with marker(backend, options.times) as held:
+    with lease(backend, "gc", options.times) as held:
         now = held.now()
         if busy := other_collectors(backend, held, options.times):
             raise store_busy(backend, busy[0])
@@ -127,11 +127,13 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         held.check()
         moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
         list(in_parallel(moves, options.workers))
-        for keys in ([one.key for one in known.judged if not one.kept], fates.delete):
-            for i in range(0, len(keys), _BATCH):
-                # A collector that was silent for long may have been given up by a push, and must stop.
-                held.check()
-                backend.delete(keys[i : i + _BATCH])
+        # A collector that was silent for long may have been given up by a push, and must stop.
+        for i in range(0, len(known.gone), _BATCH):
+            held.check()
+            references.forget(backend, known.gone[i : i + _BATCH])
+        for i in range(0, len(fates.delete), _BATCH):
+            held.check()
+            backend.delete(fates.delete[i : i + _BATCH])
         backend.delete(gone)
         freshened = len(fates.old) if by_age else 0
         return _result(backend, options, known, fates, abandoned=len(gone), freshened=freshened)
@@ -158,7 +160,8 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
             said = f"expected a lock file at {file}, found none; what it names is not known"
             raise CannotVerify(said, next_command=Command("ls", "-l", str(file)))
         locked |= {line.digest: str(file) for line in read_lock(file).values()}
-    judged = _judge(backend, options, now, pinned.keys(), locked)
+    entries = references.entries(backend)
+    judged = _judge(backend, entries, options, now, pinned.keys(), locked)
     roots = {one.digest for one in judged if one.kept}
     lasting = pinned.keys() | {digest for digest in locked if find(backend, [digest], 1)}
     in_use = {digest for lease in leases for digest in lease.snapshots}
@@ -170,7 +173,7 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
             said = f"{problem}; what it needs is not known, so nothing was deleted"
             then = Command("karat", "ls", f"sha256:{digest}", "--store", backend.url)
             raise CannotVerify(said, next_command=then) from problem
-        return {digest} | {part.sha256 for part in snapshot.parts()}
+        return {digest} | {part.digest for part in snapshot.parts()}
 
     def closure(digests: Iterable[str]) -> set[str]:
         """The snapshots and all objects that they need."""
@@ -185,22 +188,28 @@ def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
         needed=frozenset(kept | leased | closure(roots - lasting)),
         leased=frozenset(leased),
         leases=len(leases),
+        gone=tuple(entry for entry, fate in zip(entries, judged, strict=True) if not fate.kept),
     )
 
 
 def _judge(
-    backend: Backend, options: GcOptions, now: float, pinned: Collection[str], locked: Mapping[str, str]
+    backend: Backend,
+    entries: Sequence[references.ReferenceEntry],
+    options: GcOptions,
+    now: float,
+    pinned: Collection[str],
+    locked: Mapping[str, str],
 ) -> list[ReferenceFate]:
     for key in references.unrecognised(backend):
         said = f"expected only references below {references.PREFIX} of {backend.url}, found {key}; nothing was deleted"
         raise CannotVerify(said, next_command=backend.look(key))
-    entries = references.entries(backend)
     newest = {entry.name: entry.key for entry in entries}
     fates = []
-    for entry, reference in zip(entries, references.read_all(backend, entries, options.workers), strict=True):
+    found, errors = references.read_each(backend, entries, options.workers)
+    if errors:
+        raise errors[0]
+    for entry, reference in zip(entries, found, strict=True):
         moment = parse_date(reference.expires)
-        if options.retention is not None and reference.keep is None:
-            moment = parse_date(reference.date) + timedelta(days=options.retention)
         day = references.format_date(moment)
         kept, why, because = True, "live", f"expires {day[:10]}"
         if reference.digest in pinned:
@@ -265,3 +274,27 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
         delete=tuple(one.key for fate in deleted for one in counts[fate]),
         move=tuple(move),
     )
+
+
+def lines(result: GcResult) -> Iterator[str]:
+    """What went, what stayed, and why."""
+    would = "would forget" if result.dry_run else "forgot"
+    gone = [one for one in result.references if not one.kept]
+    for one in gone:
+        yield f"{would} {one.name} of {one.date[:19]}Z, sha256:{one.digest[:12]}: {one.because}"
+    for one in result.references:
+        if one.kept and (result.dry_run or one.why != "live"):
+            yield f"kept {one.name} of {one.date[:19]}Z, sha256:{one.digest[:12]}: {one.because}"
+    for tally in result.objects:
+        verb = ("would delete" if result.dry_run else "deleted") if tally.deleted else "kept"
+        yield f"{verb} {count(tally.objects, 'object')}, {byte_size(tally.size)}: {tally.because}"
+    if result.leases:
+        pushes = "1 push" if result.leases == 1 else f"{result.leases:,} pushes"
+        yield f"spared what {pushes} in progress may need"
+    if result.freshened:
+        yield f"renewed {count(result.freshened, 'object')} for the bucket's rule"
+    if result.abandoned:
+        yield f"cleared {count(result.abandoned, 'leftover')} of killed processes"
+    kept = len(result.references) - len(gone)
+    verb = "would free" if result.dry_run else "freed"
+    yield f"{count(kept, 'reference')} kept, {len(gone):,} gone; {verb} {byte_size(result.freed)} in {result.store}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.report.words import byte_size, count
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend
 from karat.store.references import SnapshotReference
@@ -89,3 +91,18 @@ def _listed(reference: SnapshotReference, pinned: dict[str, pins.Pin], entries: 
     pin = pinned.get(reference.digest)
     listed = msgspec.convert(reference, ListedReference, from_attributes=True)
     return msgspec.structs.replace(listed, pinned=None if pin is None else pin.reason, entries=entries)
+
+
+def lines(listing: StoreListing) -> Iterator[str]:
+    """A line per reference, or per case."""
+    if not listing.references:
+        yield f"no references in {listing.store}"
+    width = max((len(one.name) for one in listing.references), default=0)
+    for one in listing.references:
+        counts = f"{count(one.cases, 'case')}, {byte_size(one.size)}" if one.cases else "pinned only"
+        more = f", {one.entries:,} in all" if one.entries > 1 else ""
+        until = f"pinned: {one.pinned}" if one.pinned else f"until {one.expires[:10]}"
+        when = f"{one.date[:19]}Z" if one.date else "-" * 20
+        yield f"{one.name:<{width}}  {when}  sha256:{one.digest[:12]}  {counts}  {until}{more}"
+    for case in listing.cases or ():
+        yield f"  {case.path}  {count(case.files, 'file')}, {byte_size(case.size)}"

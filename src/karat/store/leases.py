@@ -129,18 +129,14 @@ class HeldLease:
 def lease(
     backend: Backend, kind: str, times: LeaseTimes | None = None, *, objects: Digests = (), snapshots: Digests = ()
 ) -> HeldLease:
-    """What a push or pin holds while it runs."""
-    held = Lease(id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots)
+    """What a push, a pin or a collector (`gc`) holds while it runs."""
+    identifier = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(8).hex()}"
+    held = Lease(id=identifier, kind=kind, process=this_process(), objects=objects, snapshots=snapshots)
     times = times or LeaseTimes()
+    if kind == "gc":
+        # A quarter: the request that follows a look at it may be tried again for a while.
+        return HeldLease(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
     return HeldLease(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
-
-
-def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
-    """What a collector holds while it runs."""
-    held = Lease(id=_identifier(), kind="gc", process=this_process())
-    times = times or LeaseTimes()
-    # A quarter: the request that follows a look at it may be tried again for a while.
-    return HeldLease(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
 
 
 def wait_for_collectors(
@@ -172,21 +168,24 @@ def abandoned(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[str]
     now = held.now()
     others = [one for one in backend.list(COLLECTORS) if one.key != held.key]
     markers = [one.key for one in others if now - one.modified >= times.collector or _is_dead(backend, one.key)]
-    return markers + [one.key for one in backend.list(LEASES) if now - one.modified >= times.lease]
+    leases = backend.list(LEASES)
+    return markers + [one.key for one in leases if now - one.modified >= times.lease or _is_dead(backend, one.key)]
 
 
-def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[Lease]:
+def live_leases(backend: Backend, now: float, times: LeaseTimes) -> list[Lease]:
     """What those who are at work need; a lease that cannot be read stops whoever must know."""
     found = []
     for one in backend.list(LEASES):
-        if now is not None and now - one.modified >= times.lease:
+        if now - one.modified >= times.lease:
             continue
         try:
-            found.append(msgspec.json.decode(backend.get(one.key), type=Lease))
+            lease = msgspec.json.decode(backend.get(one.key), type=Lease)
         except Absent:
             continue  # done meanwhile; what it made stands in the references, which are read later
         except (ValueError, RecursionError) as error:
             raise unreadable(backend, one.key, f"a lease ({SCHEMA})", str(error)) from error
+        if not _has_ended(lease.process):
+            found.append(lease)
     return found
 
 
@@ -198,25 +197,28 @@ def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
 def _is_dead(backend: Backend, key: str) -> bool:
     """Whether it belonged to a process of this machine that has ended."""
     try:
-        process = msgspec.json.decode(backend.get(key), type=Lease).process
+        return _has_ended(msgspec.json.decode(backend.get(key), type=Lease).process)
     except (Absent, ValueError, RecursionError):
         return False
+
+
+def _has_ended(process: str) -> bool:
     machine, _, rest = process.rpartition("/")
     if not machine or machine != this_process().rpartition("/")[0]:
         return False
     number, _, began = rest.partition("-")
-    return not _is_running(number) or _began(number) not in {None, began}
-
-
-def _is_running(number: str) -> bool:
-    """Whether there is such a process; one of another user may be hidden and still exist."""
+    if not number.isdecimal():
+        return False
+    found = process_of(int(number))
+    if found is not None:
+        return str(found.started) != began
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:
-        return False
-    except (OSError, ValueError, OverflowError):
         return True
-    return _began(number) is not None  # our own are never hidden; a zombie has ended
+    except (OSError, OverflowError):  # one of another user may be hidden, and still exist
+        return False
+    return True  # our own are never hidden; a zombie has ended
 
 
 def _clock() -> float:
@@ -232,15 +234,5 @@ def this_process() -> str:
         space = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-    number = str(os.getpid())
-    return f"{boot}/{space}/{number}-{_began(number)}"
-
-
-def _began(number: str) -> str | None:
-    """When a process began, in ticks since boot; None if it has ended or is hidden."""
-    process = process_of(int(number)) if number.isdecimal() else None
-    return None if process is None else str(process.started)
-
-
-def _identifier() -> str:
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(8).hex()}"
+    own = process_of(os.getpid())
+    return f"{boot}/{space}/{os.getpid()}-{own.started if own else None}"

@@ -10,25 +10,33 @@ names, `karat gc --lock` never deletes.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify
-from karat.goldens.saves import update
+from karat.goldens.saves import LockFile
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
-from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, read_sealed, seal, unreadable
+from karat.store.objects import (
+    EXPIRING,
+    KEPT,
+    Part,
+    digest_of,
+    find,
+    is_kept,
+    key_of,
+    missing,
+    seal,
+    unreadable,
+    unsealed,
+)
 from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
-from karat.system.command import Command
-from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
@@ -68,14 +76,17 @@ def pin(  # noqa: PLR0913 - most have defaults
     times = times or LeaseTimes()
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
         wait_for_collectors(backend, held, times, notice)
-        keep(backend, digest, snapshots.load(backend, digest), workers)
+        _keep(backend, digest, snapshots.load(backend, digest), workers)
         held.check()
-        return write(backend, digest, reason, name, held.now())
+        date = format_date(datetime.fromtimestamp(held.now(), UTC))
+        made = Pin(digest=digest, reason=reason, name=name, date=date)
+        backend.put(_key(digest), seal(made))
+        return read(backend, digest) or made
 
 
-def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> None:
+def _keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> None:
     """Copy everything that the snapshot needs into `kept/`."""
-    needed = {part.sha256: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
+    needed = {part.digest: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
     found = find(backend, sorted(needed), workers)
     for lost in sorted(needed.keys() - found.keys()):
         raise missing(backend, lost)
@@ -83,25 +94,17 @@ def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> Non
     tasks = [
         partial(backend.copy, key_of(one, EXPIRING), key_of(one, KEPT))
         for one, part in needed.items()
-        if found[one].area != KEPT or part.size not in {-1, found[one].size}
+        if not is_kept(found[one]) or part.size not in {-1, found[one].size}
     ]
     try:
         list(in_parallel(tasks, workers))
     except Absent as absent:
-        raise missing(backend, absent.key.rpartition("/")[2]) from None
-
-
-def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> Pin:
-    """The pin itself, once everything is in its place."""
-    date = format_date(datetime.fromtimestamp(now, UTC))
-    made = Pin(digest=digest, reason=reason, name=name, date=date)
-    backend.put(_key(digest), seal(made))
-    return read(backend, digest) or made
+        raise missing(backend, digest_of(absent.key) or absent.key) from None
 
 
 def read(backend: Backend, digest: str) -> Pin | None:
     try:
-        found = read_sealed(backend, _key(digest), Pin, _A_PIN)
+        found = unsealed(backend, _key(digest), backend.get(_key(digest)), Pin, _A_PIN)
     except Absent:
         return None
     if found.schema != SCHEMA or found.digest != digest:
@@ -132,6 +135,15 @@ def _key(digest: str) -> str:
     return f"{PREFIX}{digest}.json"
 
 
+def lines(pinned: Pinned, reason: str | None) -> Iterator[str]:
+    for one in pinned.pins:
+        if pinned.removed:
+            yield f"unpinned sha256:{one.digest}; karat gc forgets it once its references expire"
+        else:
+            before = "" if one.reason == reason else " (it was pinned before, and keeps that reason)"
+            yield f"pinned sha256:{one.digest} on {one.date[:10]}: {one.reason}{before}"
+
+
 class Locked(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the snapshot that a name stands for here."""
 
@@ -139,43 +151,13 @@ class Locked(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     date: str
 
-
-def read_lock(file: Path) -> dict[str, Locked]:
-    """Every line by its name; empty where there is no lock."""
-    try:
-        data = read_plain(file, GOLDEN)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _unreadable_lock(file, error.strerror or str(error)) from error
-    return _decode(data, file)
+    def __post_init__(self) -> None:
+        if not is_sha256(self.digest):
+            raise ValueError(f"digest {self.digest[:80]!r}")
 
 
-def _decode(data: bytes, file: Path) -> dict[str, Locked]:
-    try:
-        raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
-        if schema != LOCK_SCHEMA:
-            raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
-        found = {name: msgspec.json.decode(line, type=Locked) for name, line in raw.items()}
-        for name, line in found.items():
-            if not is_sha256(line.digest):
-                raise ValueError(f"digest {line.digest[:80]!r} of {name}")  # noqa: TRY301
-    except (ValueError, RecursionError) as error:  # msgspec's are among the former
-        conflict = b"<<<<<<<" in data
-        raise _unreadable_lock(file, "merge-conflict markers" if conflict else str(error)) from error
-    return found
-
-
-def write_lock(file: Path, changes: Mapping[str, Locked]) -> bool:
-    """Put lines into the lock; all others stay as they are at that moment. True if its bytes changed."""
-
-    def merged(there: bytes | None) -> bytes:
-        lines = {**({} if there is None else _decode(there, file)), **changes}
-        text = [f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n" for name in sorted(lines)]
-        return ("{\n" + "".join(text) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode()
-
-    return update(file, merged)
+_LOCK = LockFile(LOCK_SCHEMA, Locked)
+read_lock, write_lock = _LOCK.read, _LOCK.write
 
 
 def store_in(file: Path, url: str) -> str:
@@ -191,8 +173,3 @@ def store_in(file: Path, url: str) -> str:
 def store_of(file: Path, written: str) -> str:
     """The store that a line of a lock means, wherever one stands."""
     return str(file.absolute().parent / written) if written.startswith(("./", "../")) else written
-
-
-def _unreadable_lock(file: Path, found: str) -> CannotVerify:
-    said = f"expected {LOCK_SCHEMA} in {file}, found: {found}"
-    return CannotVerify(said, next_command=Command("git", "checkout", "HEAD", "--", str(file)))

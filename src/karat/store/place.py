@@ -1,6 +1,6 @@
 """Places by what a person types, and a snapshot as a place, whose files are listed and read without being pulled.
 
-    golden/                            a folder of cases or of zips, or a zip
+    golden/                            a folder of cases, a zip, or a folder with one
     store:models/nightly               a reference in the configured store
     s3://bucket/golden#models/nightly  a reference in that store; a folder's path works as well
 
@@ -18,21 +18,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from karat.bundles.extents import check_range
-from karat.bundles.folders import open_zips
+from karat.bundles.extents import check_range, open_plain
 from karat.bundles.layout import is_of_zips
-from karat.bundles.places import Place, open_place
+from karat.bundles.places import Place, open_pack, open_place
 from karat.findings import KaratError, UsageError
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
-from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
+from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of, name_of
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.system.command import Command
-from karat.system.hashes import sha256_hex
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
 
@@ -41,11 +39,7 @@ _ROOM = 192 << 20  # bytes of fetched objects that are kept in memory
 _MAPPED = 1 << 18  # what a mapped file counts for: a process may have some ten thousands of them, not more
 _AHEAD = 16
 _SMALL = 8 << 20
-
-
-class _Bytes(Protocol):
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: slice, /) -> bytes: ...
+_Bytes: TypeAlias = bytes | mmap.mmap
 
 
 class SnapshotPlace(Place):
@@ -71,6 +65,9 @@ class SnapshotPlace(Place):
             raise Damaged(f"{path}: expected it in sha256:{self.digest}, found no such file")
         return _SnapshotExtent(self, path, file)
 
+    def digest_of(self, path: str) -> str:
+        return self._files[path].digest
+
     def close(self) -> None:
         with self._lock:
             self._objects.clear()
@@ -83,9 +80,9 @@ class SnapshotPlace(Place):
     def object(self, part: Part, pack: int | None) -> _Bytes:
         """An object's bytes, verified."""
         with self._lock:
-            found = self._objects.get(part.sha256)
+            found = self._objects.get(part.digest)
             if found is not None:
-                self._objects.move_to_end(part.sha256)
+                self._objects.move_to_end(part.digest)
                 return found[0]
         local = self._mapped(part)
         if local is not None:
@@ -93,10 +90,10 @@ class SnapshotPlace(Place):
         if pack is not None:
             # Manifests are read one after the other, so the packs that follow come along.
             following = self.snapshot.packs[pack : pack + _AHEAD]
-            packs = [one for one in following if one.sha256 not in self._objects and one.size <= _SMALL]
+            packs = [one for one in following if one.digest not in self._objects and one.size <= _SMALL]
             list(in_parallel([partial(self._attempt, one) for one in packs], _AHEAD))
             with self._lock:
-                found = self._objects.get(part.sha256)
+                found = self._objects.get(part.digest)
             if found is not None:
                 return found[0]
         return self._remember(part, self._fetched(part))
@@ -116,12 +113,12 @@ class SnapshotPlace(Place):
     def _mapped(self, part: Part) -> _Bytes | None:
         """The object's file, once it has been hashed; None where it is no file of this machine."""
         for area in (self._area, EXPIRING, KEPT):
-            path = self.backend.local(key_of(part.sha256, area))
+            path = self.backend.local(key_of(part.digest, area))
             if path is None:
                 return None
             try:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
+                handle = open_plain(path, part.digest)
+            except Damaged:
                 continue
             try:
                 size = os.fstat(handle).st_size
@@ -130,16 +127,16 @@ class SnapshotPlace(Place):
                     data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
             finally:
                 os.close(handle)
-            if size == part.size and sha256_hex(data) == part.sha256:  # type: ignore[arg-type]
+            if size == part.size and name_of(memoryview(data), part.digest) == part.digest:
                 return data
         return None  # `fetch` looks again, and says what is wrong
 
     def _remember(self, part: Part, data: _Bytes) -> _Bytes:
         cost = len(data) if isinstance(data, bytes) else _MAPPED
         with self._lock:
-            if part.sha256 in self._objects:
-                return self._objects[part.sha256][0]
-            self._objects[part.sha256] = (data, cost)
+            if part.digest in self._objects:
+                return self._objects[part.digest][0]
+            self._objects[part.digest] = (data, cost)
             self._held += cost
             while self._held > _ROOM and len(self._objects) > 1:
                 self._held -= self._objects.popitem(last=False)[1][1]
@@ -170,6 +167,7 @@ class _SnapshotReader:
     def __init__(self, extent: _SnapshotExtent) -> None:
         self._extent = extent
         self._parts = extent.place.parts_of(extent.file)
+        self._tail = extent.place.snapshot.tail_of(extent.file)
         self._current: tuple[int, _Bytes] | None = None
 
     def read_into(self, start: int, buffer: memoryview) -> None:
@@ -177,7 +175,7 @@ class _SnapshotReader:
         at = 0
         begins = -self._extent.file.offset
         for number, part in enumerate(self._parts):
-            ends = begins + part.size
+            ends = min(begins + part.size, self._extent.file.stored)
             if at < len(buffer) and start + at < ends:
                 if self._current is None or self._current[0] != number:
                     self._current = number, self._extent.place.object(part, self._extent.file.pack)
@@ -186,6 +184,9 @@ class _SnapshotReader:
                 buffer[at : at + count] = self._current[1][offset : offset + count]
                 at += count
             begins = ends
+        if at < len(buffer):
+            begin = start + at - self._extent.file.stored
+            buffer[at:] = self._tail[begin : begin + len(buffer) - at]
 
     def close(self) -> None:
         self._current = None
@@ -195,8 +196,7 @@ def open_word(word: str | Path, *, store: str | None = None) -> Place:
     """The place that is meant; `store` is the one that `store:` stands for, if not KARAT_STORE's."""
     split = split_word(str(word), store) if isinstance(word, str) else None
     if split is None:
-        of_zips = is_of_zips(Path(word))
-        return open_zips(Path(word), str(word)) if of_zips else open_place(word)
+        return open_pack(Path(word), str(word)) if is_of_zips(Path(word)) else open_place(word)
     url, reference = split
     return open_snapshot(open_store(url), reference, str(word))
 

@@ -10,31 +10,34 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from karat.bundles.extents import open_plain
 from karat.bundles.places import open_place
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import narrow
-from karat.report.words import count
+from karat.report.words import byte_size, count
 from karat.store import snapshot as snapshots
 from karat.store.backends import Backend, StoreProblem, damaged
-from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
+from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch, key_of, name_of, name_of_range
 from karat.store.push import objections
-from karat.store.snapshot import Snapshot, SnapshotFile
+from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.store.upload import LARGE, LARGE_AT_ONCE
 from karat.system.command import Command
-from karat.system.files import exchange, sync_folder, write_bytes
-from karat.system.hashes import sha256, sha256_hex
+from karat.system.files import copy_range, exchange, sync_folder, write_bytes
+from karat.system.foreign.limits import CLOSED, NO_FOLLOW
+from karat.system.hashes import sha256_hex
 from karat.system.locks import lock
 from karat.system.pool import in_parallel
+from karat.tensors.tensor import Damaged
 
 RECORD = ".karat-pull.json"
-_BLOCK = 1 << 20
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +100,7 @@ def pull(
         fetched_bytes=0,
     )
     record = PullRecord(store=backend.url, digest=digest, only=options.only)
-    if _is_here(target, record, wanted, options.workers):
+    if _is_here(target, record, snapshot, options.workers):
         _verify(target, backend, digest)
         clear(target)
         return msgspec.structs.replace(pulled, already=True)
@@ -106,9 +109,13 @@ def pull(
         sizing(pulled.size)
     with staging(target, digest[:12]) as folder:
         discard_others(folder, wanted)
-        fetched = _PullFetch(backend, snapshot, folder, area, watch).run(options.workers)
+        fetch = _PullFetch(backend, snapshot, folder, area, watch)
+        fetched = fetch.run(options.workers)
         try:
-            _verify(folder, backend, digest)
+            with ThreadPoolExecutor(1) as beside:  # the disk writes while the bytes are verified
+                synced = beside.submit(fetch.sync, options.workers)
+                _verify(folder, backend, digest)
+                synced.result()
         except StoreProblem:
             shutil.rmtree(folder, ignore_errors=True)  # fetching it again would not mend it
             raise
@@ -126,85 +133,107 @@ class _PullFetch:
         self._folder, self._area, self._watch = folder, area, watch or (lambda _: None)
         self._slots = threading.BoundedSemaphore(LARGE_AT_ONCE)
         self._stopped = threading.Event()
+        self._earlier = {path for path, _ in snapshot.files() if (folder / path).exists()}  # An attempt left them.
+        self._written: set[str] = set()
 
     def run(self, workers: int) -> int:
         """Fetch everything; returns the number of bytes that had to be fetched."""
         for folder in {(self._folder / path).parent for path, _ in self._snapshot.files()}:
             folder.mkdir(parents=True, exist_ok=True)
-        fetched = sum(in_parallel(list(self._tasks()), workers, stop=self._stopped.set))
-        checks = [partial(self._check_whole, path, file) for path, file in self._snapshot.files() if file.chunks]
-        list(in_parallel(checks, workers, stop=self._stopped.set))
-        return fetched
+        return sum(in_parallel(list(self._tasks()), workers, stop=self._stopped.set))
+
+    def sync(self, workers: int) -> None:
+        """Wait for the disk."""
+
+        def sync(path: str) -> None:
+            with _writing(self._folder / path), (self._folder / path).open("rb") as file:
+                os.fsync(file.fileno())
+
+        list(in_parallel([partial(sync, path) for path in self._written], workers))
 
     def _tasks(self) -> Iterator[Callable[[], int]]:
         packed: dict[int, list[tuple[str, SnapshotFile]]] = {}
         for path, file in self._snapshot.files():
+            start = 0
+            for part in pieces(file) if file.pack is None else ():
+                yield partial(self._piece, path, file, start, part)
+                start += part.size
             if file.pack is not None:
                 packed.setdefault(file.pack, []).append((path, file))
-            elif file.chunks:
-                target, start = self._folder / path, 0
-                before = target.stat().st_size if target.is_file() else 0
-                with _writing(target), target.open("ab") as made:
-                    made.truncate(file.size)
-                for part in file.chunks:
-                    yield partial(self._chunk, target, start, part, looked=start < before)
-                    start += part.size
-            else:
-                yield partial(self._object, Part(file.sha256, file.size), [(path, file)])
         for number, files in packed.items():
-            yield partial(self._object, self._snapshot.packs[number], files)
+            yield partial(self._pack, self._snapshot.packs[number], files)
 
-    def _object(self, part: Part, files: Sequence[tuple[str, SnapshotFile]]) -> int:
+    def _pack(self, part: Part, files: Sequence[tuple[str, SnapshotFile]]) -> int:
         """Write the files that one object holds; nothing is fetched if they are all there."""
         if self._stopped.is_set():
             return 0
-        lacked = [(path, file) for path, file in files if not _is_whole(self._folder / path, file)]
+        lacked = [
+            (path, file)
+            for path, file in files
+            if path not in self._earlier or not _is_whole(self._folder / path, file, self._snapshot)
+        ]
         self._watch(sum(file.size for _, file in files))
         if not lacked:
             return 0
         with self._room(part.size):
             data = fetch(self._backend, part, area=self._area)
             for path, file in lacked:
-                offset = 0 if file.pack is None else file.offset
-                content = memoryview(data)[offset : offset + file.size]
-                if len(data) != part.size or sha256_hex(content) != file.sha256:
-                    raise self._mismatch(path, file)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-                target = self._folder / path
-                with _writing(target), os.fdopen(os.open(target, flags, 0o666), "wb") as opened:
-                    opened.write(content)
-                    opened.flush()
-                    os.fsync(opened.fileno())
+                content = memoryview(data)[file.offset : file.offset + file.stored]
+                if len(data) != part.size or name_of(content, file.digest) != file.digest:
+                    said = (
+                        f"{path} of {self._backend.url}: expected the digest {file.digest}, found that the objects which "
+                        "the snapshot names for it hold something else"
+                    )
+                    raise damaged(said, path=path, next_command=Command("karat", "verify", self._backend.url))
+                with self._opened(path, file) as handle:
+                    os.pwrite(handle, content, 0)
         return part.size
 
-    def _chunk(self, target: Path, start: int, part: Part, *, looked: bool) -> int:
+    def _piece(self, path: str, file: SnapshotFile, start: int, part: Part) -> int:
+        """Write the part of a file that an object is."""
         if self._stopped.is_set():
             return 0
         self._watch(part.size)
-        with _writing(target), target.open("r+b") as file:
-            if looked and _hash_of(file.fileno(), start, part.size) == part.sha256:
+        with self._opened(path, file) as handle:
+            if path in self._earlier and name_of_range(handle, start, part.size, part.digest) == part.digest:
                 return 0
-            with self._room(part.size):
-                data = fetch(self._backend, part, area=self._area)
-                os.pwrite(file.fileno(), data, start)
-                os.fsync(file.fileno())
+            if not self._copied(handle, start, part):
+                with self._room(part.size):
+                    os.pwrite(handle, fetch(self._backend, part, area=self._area), start)
         return part.size
 
-    def _check_whole(self, path: str, file: SnapshotFile) -> None:
-        with (self._folder / path).open("rb") as opened:
-            if _hash_of(opened.fileno(), 0, file.size) != file.sha256:
-                raise self._mismatch(path, file)
+    def _copied(self, handle: int, start: int, part: Part) -> bool:
+        """From a file of this machine, if the store is in one; what then stands there is verified."""
+        local = self._backend.local(key_of(part.digest, self._area))
+        if local is None:
+            return False
+        try:
+            source = open_plain(local, part.digest)
+        except Damaged:
+            return False  # `fetch` says what is wrong, and looks into the other area
+        try:
+            copy_range(source, 0, handle, start, part.size)
+        finally:
+            os.close(source)
+        return name_of_range(handle, start, part.size, part.digest) == part.digest
+
+    @contextmanager
+    def _opened(self, path: str, file: SnapshotFile) -> Iterator[int]:
+        """The file to write to, as long as it will be, with its tail."""
+        target = self._folder / path
+        with _writing(target):
+            handle = os.open(target, os.O_RDWR | os.O_CREAT | CLOSED | NO_FOLLOW, 0o666)
+            try:
+                os.ftruncate(handle, file.size)
+                os.pwrite(handle, self._snapshot.tail_of(file), file.stored)
+                self._written.add(path)
+                yield handle
+            finally:
+                os.close(handle)
 
     def _room(self, size: int) -> AbstractContextManager[object]:
         # Few large objects are in memory at once; small ones need not wait for each other.
         return self._slots if size > LARGE else nullcontext()
-
-    def _mismatch(self, path: str, file: SnapshotFile) -> Exception:
-        said = (
-            f"{path} of {self._backend.url}: expected sha256 {file.sha256}, found that the objects which the "
-            "snapshot names for it hold something else"
-        )
-        return damaged(said, path=path, next_command=Command("karat", "verify", self._backend.url))
 
 
 def _verify(folder: Path, backend: Backend, digest: str) -> None:
@@ -216,7 +245,7 @@ def _verify(folder: Path, backend: Backend, digest: str) -> None:
         raise damaged(said, path=found[0].path, next_command=Command("karat", "verify", word))
 
 
-def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile], workers: int) -> bool:
+def _is_here(target: Path, record: PullRecord, snapshot: Snapshot, workers: int) -> bool:
     """Whether the folder already holds exactly what this pull would write."""
     try:
         found = msgspec.json.decode((target / RECORD).read_bytes(), type=PullRecord)
@@ -225,35 +254,27 @@ def _is_here(target: Path, record: PullRecord, wanted: Mapping[str, SnapshotFile
     if (found.digest, found.only) != (record.digest, record.only):
         return False
     files = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir())
+    wanted = dict(snapshot.files())
     if {path.relative_to(target).as_posix() for path in files} != {*wanted, RECORD}:
         return False
-    tasks = [partial(_is_whole, target / path, file) for path, file in wanted.items()]
+    tasks = [partial(_is_whole, target / path, file, snapshot) for path, file in wanted.items()]
     return all(in_parallel(tasks, workers))
 
 
-def _is_whole(path: Path, file: SnapshotFile) -> bool:
+def _is_whole(path: Path, file: SnapshotFile, snapshot: Snapshot) -> bool:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+        handle = open_plain(path, path.name)
+    except Damaged:
         return False
     try:
-        same_size = os.fstat(handle).st_size == file.size
-        return same_size and _hash_of(handle, 0, file.size) == file.sha256
+        start = 0
+        for part in pieces(file):
+            if name_of_range(handle, start, part.size, part.digest) != part.digest:
+                return False
+            start += part.size
+        return os.pread(handle, file.size - start + 1, start) == snapshot.tail_of(file)
     finally:
         os.close(handle)
-
-
-def _hash_of(handle: int, start: int, size: int) -> str:
-    whole = sha256()
-    buffer = bytearray(min(_BLOCK, size))
-    end = start + size
-    while start < end:
-        got = os.preadv(handle, [memoryview(buffer)[: end - start]], start)
-        if not got:
-            break
-        whole.update(memoryview(buffer)[:got])
-        start += got
-    return whole.hexdigest()
 
 
 @contextmanager
@@ -272,7 +293,7 @@ def staging(target: Path, mark: str) -> Iterator[Path]:
     folder = target.parent / f"{_prefix(target)}{mark}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
     except OSError as error:
         said = f"expected to make {folder}, but: {error.strerror}"
         raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
@@ -330,7 +351,7 @@ def clear(target: Path) -> None:
         if not re.fullmatch("[0-9a-f]{12}(-old[0-9a-f]*)?", name) or folder.is_symlink():
             continue
         with contextlib.suppress(OSError, CannotVerify):
-            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
             try:
                 _alone(handle, target)
                 shutil.rmtree(folder, ignore_errors=True)
@@ -350,3 +371,14 @@ def _alone(handle: int, target: Path) -> None:
     if not lock(handle):
         said = f"expected to be the only `karat pull` to {target}, found another one running"
         raise CannotVerify(said, next_command=f"{Command('ls', '-ld', str(target.parent))}/.karat-pull-*")
+
+
+def lines(pulled: Pulled) -> Iterator[str]:
+    verb = "is in" if pulled.already else "pulled to"
+    yield f"{pulled.name or 'snapshot'} {verb} {pulled.target}"
+    yield f"  sha256:{pulled.digest}" + (f" of {pulled.date[:19]}Z" if pulled.date else "")
+    yield f"  {count(pulled.cases, 'case')}, {count(pulled.files, 'file')}, {byte_size(pulled.size)}; every byte verified"
+    if pulled.signed_by:
+        yield f"  signed by {', '.join(pulled.signed_by)}"
+    if not pulled.already:
+        yield f"  fetched {byte_size(pulled.fetched_bytes)}"

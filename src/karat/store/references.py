@@ -1,5 +1,8 @@
 """References: names for snapshots; one entry per push, never changed; the newest is the one that is meant.
 
+Each has a link, whose name says what the entry is: one that is gone, or another in its place, is noticed, and no older
+one passes for the newest. A push writes the entry first, and who forgets one deletes the link first.
+
     models/nightly                    the newest
     models/nightly@2026-11-14         the newest of that UTC day; also …T02 or …T02:05
     models/nightly@sha256:3f1a…       this very snapshot, under that name
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
@@ -22,22 +25,22 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
-from karat.store.objects import EXPIRING, KEPT, key_of, read_sealed, seal, unreadable
+from karat.store.objects import EXPIRING, KEPT, key_of, seal, unreadable, unsealed
 from karat.system import signatures
 from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.foreign.limits import TEXT, read_plain
-from karat.system.hashes import is_sha256
+from karat.system.hashes import is_sha256, sha256_hex
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.reference/1"
-PREFIX = "refs/"
+PREFIX, LINKS = "refs/", "links/"
 SIGNERS = "KARAT_SIGNERS"
 NAMESPACE = "karat-store"  # Of signatures; one for another purpose does not count here.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,99}(?:/[a-z0-9][a-z0-9._+-]{0,99}){0,7}")
 _DIGEST = re.compile("sha256:([0-9a-f]{12,64})")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d(?::?\d\d(?::?\d\d)?)?Z?)?")
-_ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{12})\.json")
+_ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{12})(\.json|-[0-9a-f]{64})")
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -65,6 +68,8 @@ class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     date: datetime
     start: str  # The first 12 digits of the digest.
+    link: str = ""  # Its key, which ends with the sha256 of the entry; older karats wrote none.
+    lost: bool = False  # Only the link is there.
 
 
 class ReferenceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,24 +109,43 @@ def check_name(name: str, where: str | None = None) -> None:
 
 def entries(backend: Backend, name: str | None = None) -> list[ReferenceEntry]:
     """Every reference, or those of one name, oldest first."""
-    prefix = f"{PREFIX}{name}/" if name else PREFIX
-    found = [_entry(one.key) for one in backend.list(prefix)]
-    of_name = [one for one in found if one is not None and name in {None, one.name}]
-    return sorted(of_name, key=lambda one: (one.date, one.key))
+
+    def listed(prefix: str) -> dict[str, ReferenceEntry]:
+        found = [_entry(one.key) for one in backend.list(f"{prefix}{name}/" if name else prefix)]
+        return {one.key: one for one in found if one is not None and name in {None, one.name}}
+
+    links, found = listed(LINKS), listed(PREFIX)
+    for key, entry in links.items():
+        if key in found:
+            found[key] = entry
+        elif backend.head(entry.link) is not None:  # else a collector took both meanwhile
+            found[key] = msgspec.structs.replace(entry, lost=True)
+    return sorted(found.values(), key=lambda one: (one.date, one.key))
+
+
+def forget(backend: Backend, gone: Iterable[ReferenceEntry]) -> None:
+    """Delete references, each after its link."""
+    gone = tuple(gone)
+    backend.delete([entry.link for entry in gone if entry.link])
+    backend.delete([entry.key for entry in gone])
 
 
 def unrecognised(backend: Backend) -> list[str]:
     """Keys among the references that are none; a collector must not guess what they mean."""
-    return [one.key for one in backend.list(PREFIX) if _entry(one.key) is None]
+    return [one.key for prefix in (PREFIX, LINKS) for one in backend.list(prefix) if _entry(one.key) is None]
 
 
 def read(backend: Backend, entry: ReferenceEntry) -> SnapshotReference:
     """What an entry says, held against its own key."""
     what = f"a reference ({SCHEMA})"
     try:
-        found = read_sealed(backend, entry.key, SnapshotReference, what)
+        data = backend.get(entry.key)
     except Absent:
-        raise unreadable(backend, entry.key, what, "nothing") from None
+        found_link = f", but {entry.link}; push again, name another date, or delete the link to forget it"
+        raise unreadable(backend, entry.key, what, "nothing" + (found_link if entry.link else "")) from None
+    found = unsealed(backend, entry.key, data, SnapshotReference, what)
+    if not entry.link.endswith(sha256_hex(data)[: len(entry.link)]):
+        raise unreadable(backend, entry.key, what, f"not the one that was pushed, by {entry.link}")
     try:
         dated = all(parse_date(text).tzinfo is not None for text in (found.date, found.expires))
     except ValueError:
@@ -130,14 +154,6 @@ def read(backend: Backend, entry: ReferenceEntry) -> SnapshotReference:
         raise unreadable(backend, entry.key, what, "something else")
     if key_for(found) != entry.key:
         raise unreadable(backend, entry.key, what, f"the one of {key_for(found)}")
-    return found
-
-
-def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -> list[SnapshotReference]:
-    """What several entries say, in their order; all of them, or the error of one."""
-    found, errors = read_each(backend, chosen, workers)
-    if errors:
-        raise errors[0]
     return found
 
 
@@ -163,7 +179,8 @@ def resolve(backend: Backend, word: str) -> SnapshotReference:
     wanted = parse(word)
     known = entries(backend, wanted.name)
     if wanted.digest is not None:
-        found = [(entry, read(backend, entry).digest) for entry in known if entry.start == wanted.digest[:12]]
+        alike = (entry for entry in known if entry.start == wanted.digest[:12] and not entry.lost)
+        found = [(entry, read(backend, entry).digest) for entry in alike]
         digests = {digest for _, digest in found if digest.startswith(wanted.digest)}
         if len(digests) > 1:
             said = f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}"
@@ -192,7 +209,6 @@ def resolve(backend: Backend, word: str) -> SnapshotReference:
 
 
 def nameless(digest: str, name: str = "", date: str = "") -> SnapshotReference:
-    """A snapshot of which no reference is left."""
     return SnapshotReference(name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat="")
 
 
@@ -217,7 +233,7 @@ def check_signed(backend: Backend, reference: SnapshotReference, signers: Path |
     try:
         allowed = read_plain(signers, TEXT)
     except OSError as error:
-        said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; --signers FILE or {SIGNERS} names another file"
+        said = f"expected the keys that may sign in {signers}, but: {error.strerror or error}; {SIGNERS} names another file"
         raise UsageError(said, next_command=Command("ls", "-l", str(signers))) from error
     word = f"{reference.name or 'any name'}@sha256:{reference.digest[:12]}"
     if not reference.expires:
@@ -247,6 +263,7 @@ def write(backend: Backend, reference: SnapshotReference, key: Path | None = Non
         entry, data = key_for(dated), seal(dated)
         # The answer may get lost after the server has written it: then it is there, and ours.
         if backend.put(entry, data) or backend.get(entry) == data:
+            backend.put(f"{LINKS}{entry.removeprefix(PREFIX).removesuffix('.json')}-{sha256_hex(data)}", b"")
             return dated
         moment += timedelta(microseconds=1)
 
@@ -266,15 +283,17 @@ def parse_date(text: str) -> datetime:
 
 
 def _entry(key: str) -> ReferenceEntry | None:
-    name, _, file = key.removeprefix(PREFIX).rpartition("/")
+    kind, _, rest = key.partition("/")
+    name, _, file = rest.rpartition("/")
     match = _ENTRY.fullmatch(file)
-    if match is None or not _NAME.fullmatch(name):
+    if match is None or not _NAME.fullmatch(name) or (match[3] == ".json") != (f"{kind}/" == PREFIX):
         return None
     try:
         date = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return ReferenceEntry(key=key, name=name, date=date, start=match[2])
+    entry = f"{PREFIX}{name}/{match[1]}-{match[2]}.json"
+    return ReferenceEntry(key=entry, name=name, date=date, start=match[2], link=key if key != entry else "")
 
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import Literal
 import msgspec
 
 from karat.bundles.extents import file_digest
-from karat.bundles.layout import SUMS
+from karat.bundles.layout import MANIFEST, SUMS, is_of_zips
 from karat.bundles.places import Place, open_place, require_root
 from karat.bundles.verify import verify_place
-from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, exit_code, fail, warn
+from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, exit_code, fail
 from karat.report.json import encode, finding_json
-from karat.report.words import byte_size, count
-from karat.store import backends, pins, references, snapshot as snapshots
+from karat.report.words import byte_size, count, grouped_lines
+from karat.store import backends, pins, references
 from karat.store.backends import (
     STAGING,
     TOUCHING,
@@ -30,31 +30,19 @@ from karat.store.backends import (
     open_store,
 )
 from karat.store.leases import COLLECTORS, LEASES
-from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing
-from karat.store.packs.output import STAGING as PACK_STAGING, read_sums
-from karat.store.packs.pack import grouped_lines
-from karat.store.place import open_word, split_word
+from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing, name_of
+from karat.store.pack import read_sums
+from karat.store.place import SnapshotPlace, open_word
+from karat.store.survey import lost_cases
 from karat.system.command import Command
-from karat.system.hashes import sha256_hex
 from karat.system.pool import in_parallel
 from karat.system.processes import available_cores
 from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.verify/1"
 _FILES = {backends.NAME, lifecycle.KEY}
-_FOLDERS = (references.PREFIX, pins.PREFIX, LEASES, COLLECTORS, STAGING, TOUCHING)
+_FOLDERS = (references.PREFIX, references.LINKS, pins.PREFIX, LEASES, COLLECTORS, STAGING, TOUCHING)
 Progress = Callable[[int, int], None]
-
-
-class StoreVerification(msgspec.Struct, frozen=True, kw_only=True):
-    references: int
-    snapshots: int
-    cases: int  # Of all snapshots together.
-    objects: int
-    size: int
-    orphans: int  # Objects that no reference or pin needs; `karat gc` deletes them once they are old enough.
-    orphan_size: int
-    findings: tuple[Finding, ...]
 
 
 class VerifiedTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,25 +73,29 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         return exit_code(self.findings)
 
 
-def verify_store(backend: Backend, *, progress: Progress | None = None, workers: int = 16) -> StoreVerification:
+def verify_store(backend: Backend, *, progress: Progress | None = None, workers: int = 16) -> VerifiedTarget:
     """Read every reference, snapshot and object; change nothing."""
     findings: list[Finding] = []
 
     def note(kind: str, message: str, key: str) -> None:
         findings.append(fail(kind, message, path=key, next=backend.look(key)))
 
-    entries = references.entries(backend)
-    named = _named_snapshots(backend, entries, note)
-    cases, needed = 0, {digest: digest for digest in named}
+    named = _named_snapshots(backend, note)
+    cases = tensors = 0
+    needed, counts = {digest: digest for digest in named}, dict[str, int]()
     for digest, who in named.items():
         try:
-            snapshot = snapshots.load(backend, digest)
+            place = SnapshotPlace(backend, digest, who)
         except StoreProblem as problem:
             note("bundle-damaged", f"{problem} ({who} names it)", key_of(digest))
             continue
-        cases += len(snapshot.cases)
-        for part in snapshot.parts():
-            needed.setdefault(part.sha256, digest)
+        except CannotVerify as error:
+            note("cannot-read", f"{error} ({who} names it)", key_of(digest))
+            continue
+        cases += len(place.snapshot.cases)
+        tensors += sum(_tensors(place, path, counts) for path in place.files() if path.endswith(f"/{MANIFEST}"))
+        for part in place.snapshot.parts():
+            needed.setdefault(part.digest, digest)
     there: list[StoredObject] = []
     for one in backend.list(""):
         if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
@@ -111,6 +103,8 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
         elif one.key not in _FILES and not one.key.startswith(_FOLDERS):
             said = f"{one.key}: expected only what belongs to a store, found another file"
             note("unexpected-file", said, one.key)
+        elif one.key.startswith(references.LINKS) and one.size:
+            note("bundle-damaged", f"{one.key}: expected an empty file, found {one.size:,} bytes", one.key)
     tasks = [partial(_verify_object, backend, one) for one in there]
     for done, found in enumerate(in_parallel(tasks, workers), 1):
         findings += [found] if found is not None else []
@@ -122,11 +116,11 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
             said = f"{missing(backend, digest)} (sha256:{snapshot_digest[:12]} needs it)"
             note("bundle-damaged", said, key_of(digest))
     orphans = [one for one in there if digest_of(one.key) not in needed]
-    return StoreVerification(
-        references=len(entries),
-        snapshots=len(named),
+    return VerifiedTarget(
+        target=backend.url,
+        kind="store",
         cases=cases,
-        objects=len(there),
+        tensors=tensors,
         size=sum(one.size for one in there),
         orphans=len(orphans),
         orphan_size=sum(one.size for one in orphans),
@@ -134,18 +128,31 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
     )
 
 
-def _named_snapshots(
-    backend: Backend, entries: Sequence[references.ReferenceEntry], note: Callable[[str, str, str], None]
-) -> dict[str, str]:
+class _Manifest(msgspec.Struct):
+    tensors: tuple[msgspec.Raw, ...]
+
+
+def _tensors(place: SnapshotPlace, path: str, known: dict[str, int]) -> int:
+    """How many a manifest names; those of most cases are the same every night."""
+    digest = place.digest_of(path)
+    if digest not in known:
+        try:
+            known[digest] = len(msgspec.json.decode(place.read(path), type=_Manifest).tensors)
+        except (Damaged, KaratError, ValueError, RecursionError):
+            known[digest] = 0  # its object says what is wrong
+    return known[digest]
+
+
+def _named_snapshots(backend: Backend, note: Callable[[str, str, str], None]) -> dict[str, str]:
     """Each snapshot's digest, with what names it."""
     for key in references.unrecognised(backend):
         note("unexpected-file", f"{key}: expected a reference, found another name", key)
     named: dict[str, str] = {}
-    for entry in entries:
+    for entry in references.entries(backend):
         try:
             reference = references.read(backend, entry)
         except CannotVerify as error:
-            if backend.head(entry.key) is not None:  # else deleted by gc meanwhile
+            if any(key and backend.head(key) for key in (entry.key, entry.link)):  # else deleted by gc meanwhile
                 note("bundle-damaged", str(error), entry.key)
         else:
             named.setdefault(reference.digest, reference.name)
@@ -165,7 +172,7 @@ def _verify_object(backend: Backend, one: StoredObject) -> Finding | None:
     else:
         try:
             data = backend.get(one.key)
-            found = sha256_hex(data)
+            found = name_of(data, digest)
             if found != digest:
                 said = f"{one.key}: {described(data, Part(digest, -1), found)}"
         except Absent:
@@ -186,16 +193,17 @@ def verify_target(
         said = "expected a folder, a zip or a store to verify, found an empty word"
         raise UsageError(said, next_command="karat verify --help")
     try:
-        if whole or is_whole_store(word):
-            told = verify_store(open_store(word), progress=progress)
-            shared = ("cases", "size", "orphans", "orphan_size", "findings")
-            return VerifiedTarget(target=word, kind="store", **{name: getattr(told, name) for name in shared})
+        # A word that names a store, rather than something in one.
+        if whole or ("#" not in word if "://" in word else is_store_folder(Path(word))):
+            return msgspec.structs.replace(verify_store(open_store(word), progress=progress), target=word)
         if (Path(word) / SUMS).is_file():  # `karat pack` filled the folder
             return _verify_pack(Path(word), word, progress)
-        # Zips of a folder are verified one by one, each with its own index.
-        path = split_word(word, store) is None
-        place = open_place(word) if path else open_word(word, store=store)
-        return _verify_place(place, word, progress)
+        if is_of_zips(Path(word)):
+            said = (
+                f"{word}: expected {SUMS} beside the zips, found none: a pack in progress or killed, or a part of one"
+            )
+            raise StoreProblem("sums-missing", said, next_command=Command("ls", "-la", word), path=word)
+        return _verify_place(open_word(word, store=store), word, progress)
     except UsageError:
         raise
     except KaratError as error:
@@ -204,49 +212,27 @@ def verify_target(
         return VerifiedTarget(target=word, kind=None, findings=(found,))
 
 
-def is_whole_store(word: str) -> bool:
-    """Whether it names a store rather than something in one."""
-    return "#" not in word if "://" in word else is_store_folder(Path(word))
-
-
 def _verify_place(place: Place, word: str, progress: Progress | None) -> VerifiedTarget:
     with closing(place):
-        # Only zips: a download, or half of a pack.
-        if place.kind == "folder" and place.files() and all(path.endswith(".zip") for path in place.files()):
-            half = any(Path(word).glob(f"{PACK_STAGING}*"))
-            found = "a pack that is in progress or was killed" if half else "zips alone"
-            lost = "" if half else "; each is verified, but a missing one would not be noticed"
-            said = f"{word}: expected {SUMS} beside the zips, found {found}{lost}"
-            say, then = fail if half else warn, str(Command("ls", "-la", word))
-            without_sums = say("sums-missing", said, path=word, next=then)
-            return _verify_zips(place, word, [*place.findings(), without_sums], progress)
         require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
         size, shared = sum(place.files().values()), msgspec.structs.asdict(told)
+        if place.kind == "folder":
+            shared["findings"] += tuple(lost_cases(place))
         return VerifiedTarget(target=word, kind=place.kind, size=size, **shared)
 
 
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:
-    """The zips against SHA256SUMS, then each zip."""
-    place = open_place(folder)
-    sums: dict[str, str] = {}
-    try:
-        sums = {path: digest for digest, path in read_sums(place.read(SUMS))}
-        findings = [*place.findings(), *_check_sums(place, sums)]
-    except (Damaged, ValueError) as error:
-        sums = {}
-        said = f"{SUMS}: expected what `karat pack` writes; {error}"
-        findings = [fail("bundle-damaged", said, path=SUMS, next=str(Command("ls", "-l", word)))]
-    finally:
-        place.close()
-    return _verify_zips(place, word, findings, progress, only=sums)
-
-
-def _verify_zips(
-    place: Place, word: str, findings: list[Finding], progress: Progress | None, only: Collection[str] | None = None
-) -> VerifiedTarget:
-    there = [path for path in place.files() if only is None or path in only]
-    each = [verify_target(str(Path(word) / path), progress=progress) for path in there]
+    """The zips against SHA256SUMS, then each zip with its own index."""
+    with closing(open_place(folder)) as place:
+        try:
+            sums = {path: digest for digest, path in read_sums(place.read(SUMS))}
+            findings = [*place.findings(), *_check_sums(place, sums)]
+        except (Damaged, ValueError) as error:
+            sums = {}
+            said = f"{SUMS}: expected what `karat pack` writes; {error}"
+            findings = [fail("bundle-damaged", said, path=SUMS, next=str(Command("ls", "-l", word)))]
+        each = [verify_target(str(folder / path), progress=progress) for path in place.files() if path in sums]
     findings += [finding for one in each for finding in one.findings]
     if not each and not findings:
         said = f"{word}: expected captured cases, found none; nothing was verified"
@@ -262,7 +248,7 @@ def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
         yield fail("bundle-damaged", said, path=path, next=then)
 
     def digest(path: str) -> tuple[str, str]:
-        return path, file_digest(place.extent(path))
+        return path, file_digest(place.extent(path), "sha256").removeprefix("sha256:")
 
     listed = [partial(digest, path) for path in sums if path in there]
     for path, found in sorted(in_parallel(listed, min(8, available_cores()))):

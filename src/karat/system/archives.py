@@ -129,7 +129,6 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every file, wanted or not."""
         return tuple(self.members)
 
     def wanted(self, wanted: Callable[[str], bool]) -> list[Member]:

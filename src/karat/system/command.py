@@ -10,6 +10,10 @@ from typing import Self
 _CHANGED_IN_PRINT = re.compile(r"##\w*\[|\n\s*::|[^\S\n]\n")
 """What a log of CI takes for a command, and blanks that are lost at the end of a line."""
 
+_TAKES = re.compile(
+    r"(?:git (?:add|commit|stage)|karat (?:accept|record|stage))\b(?!.*(?:--help|--dry-run))"
+    r"|--(?:accept-incomplete|add-to-baseline|force|karat-update|reason)\b"
+)
 _PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)  # nearly every word, and what shlex.quote leaves as it is
 
 
@@ -29,7 +33,6 @@ class Command(str):
         return made
 
     def plus(self, *words: str) -> Command:
-        """The command with more words."""
         return Command(*self.words, *words)
 
     def without(self, names: Collection[str], *, flags: Collection[str]) -> Command:
@@ -45,6 +48,13 @@ class Command(str):
             else:
                 kept.append(word)
         return Command(*kept)
+
+
+def takes(command: str) -> bool:
+    """Whether a command takes a change for good. No report may advise that as the next step: whoever follows it, a person in a
+    hurry or a program, would accept what nobody has looked at.
+    """
+    return _TAKES.search(command) is not None
 
 
 def quoted(text: str, *, lines: bool = False) -> str:

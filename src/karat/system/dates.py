@@ -11,15 +11,13 @@ from karat.system.command import Command
 _VARIABLE = "KARAT_TODAY"
 
 
-def day(said: str | None, environment: Mapping[str, str]) -> date:
-    """As said by option, as KARAT_TODAY says for those who must repeat a check, or today."""
-    today = date.today()  # noqa: DTZ011 - the day where the person is
-    where, word, instead = _VARIABLE, environment.get(_VARIABLE), Command("unset", _VARIABLE)
-    if said:
-        where, word, instead = "--today", said, Command("--today", today.isoformat())
+def day(environment: Mapping[str, str]) -> date:
+    """As KARAT_TODAY says for those who must repeat a check, or today."""
+    word = environment.get(_VARIABLE)
     if not word:
-        return today
+        return date.today()  # noqa: DTZ011 - the day where the person is
     try:
         return date.fromisoformat(word)
     except ValueError as error:
-        raise UsageError(f"{where}: expected a day as YYYY-MM-DD, found {word!r}", next_command=instead) from error
+        text = f"{_VARIABLE}: expected a day as YYYY-MM-DD, found {word!r}"
+        raise UsageError(text, next_command=Command("unset", _VARIABLE)) from error

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import signal
 import stat
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +14,8 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.system.command import Command
-from karat.system.foreign.limits import Limit, read_plain
+from karat.system.foreign.limits import CLOSED, Limit, read_plain
+from karat.system.locks import nobody_writes
 
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 _PATIENCE = 2.0  # Seconds for whoever is saving a file to finish.
@@ -102,20 +101,10 @@ def settled(path: Path) -> bytes | None:
         return None
     with path.open("rb") as file:
         end = time.monotonic() + _PATIENCE
-        while hasattr(fcntl, "F_SETLEASE"):
-            try:
-                # Granted only while nobody can write. Who opens it then is held up, and we are told by a signal: one
-                # that does nothing.
-                fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    return None
-                time.sleep(0.005)
-                continue
-            except OSError:
-                pass  # a disk without leases, or a file of somebody else
-            break
+        while not nobody_writes(file):
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.005)
         return file.read()
 
 
@@ -135,7 +124,7 @@ def _put(
     # As tempfile would, which takes ten times as long to import as this takes to run. Few enough
     # characters of the name that their bytes leave room for the rest.
     name = folder / f".{target.name[:40]}.{os.urandom(8).hex()}.tmp"
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o600)
     made = os.fstat(handle)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -147,7 +136,8 @@ def _put(
                 umask = os.umask(0)
                 os.umask(umask)
                 mode = 0o666 & ~umask
-            os.fchmod(file.fileno(), mode)
+            if hasattr(os, "fchmod"):  # Windows has no modes
+                os.fchmod(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
         place(name, target)
@@ -164,13 +154,31 @@ def _put(
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the disk knows the names in a folder."""
+    """Waits until the disk knows the names in a folder, or has a file."""
+    if os.name == "nt":  # opens no folders
+        return
     # Without it, a crash may forget the rename although the data is on disk.
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | CLOSED)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def copy_range(source: int, start: int, target: int, at: int, size: int) -> None:
+    """Copies bytes from one open file to another; a disk that can share them does, and nothing is written."""
+    end = start + size
+    while start < end:
+        try:
+            count = os.copy_file_range(source, target, end - start, start, at)
+        except (OSError, AttributeError) as error:  # between two disks, or on a system without it
+            if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}:
+                raise
+            count = os.pwrite(target, os.pread(source, min(1 << 20, end - start), start), at)
+        if not count:
+            return  # it is shorter now
+        start += count
+        at += count
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -190,6 +198,8 @@ def exchange(one: Path, other: Path) -> None:
 
 def _renameat2(one: Path, other: Path, flags: int) -> bool:
     """Rename with flags; False where the system or the disk cannot."""
+    if os.name == "nt":
+        return False
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -163,13 +164,25 @@ def work_tree_files(folder: Path) -> set[str]:
     return {os.fsdecode(raw) for raw in out.split(b"\0") if raw}
 
 
+def origin(root: Path) -> tuple[str, str] | None:
+    """The host of the remote origin, and what its URL names there: OWNER/NAME."""
+    with suppress(CannotVerify, ValueError):  # `https://host/owner/name.git`, or `git@host:owner/name.git`
+        url = os.fsdecode(run_git(root, "remote", "get-url", "origin")).strip()
+        at, _, path = url.partition(":")
+        host, path = (
+            (urlsplit(url).hostname or "", urlsplit(url).path) if "://" in url else (at.rpartition("@")[2], path)
+        )
+        name = path.strip("/").removesuffix(".git")
+        return (host, name) if "/" in name else None
+    return None
+
+
 def merge_base(root: Path, one: str, other: str) -> str:
     """The commit that two branches have in common."""
     return run_git(root, "merge-base", one, other).decode().strip()
 
 
 def tree_paths(root: Path, revision: str) -> dict[str, str]:
-    """Every file of a revision: path → blob."""
     return _parse_tree(run_git(root, *_LS_TREE, revision))
 
 
@@ -324,7 +337,6 @@ class Blobs:
                 yield data if header[1] == b"blob" and len(data) == size else None
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -412,11 +424,14 @@ def only_writer(root: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def ensure_repository(start: Path, *, next_command: str = "karat diff OLD_FOLDER NEW_FOLDER") -> Path:
+_ELSEWHERE = "cd REPOSITORY  # or compare without git: karat diff OLD_FOLDER NEW_FOLDER"
+
+
+def ensure_repository(start: Path, *, next_command: str = _ELSEWHERE) -> Path:
     """The root of the work tree around `start`; a clear error outside of one."""
     root = find_root(start)
     if root is None:
-        said = f"expected a git work tree, found none around {start}; the old side is read from git"
+        said = f"expected a git work tree, found none around {start}; karat takes the old goldens from git"
         raise UsageError(said, next_command=next_command)
     return root
 

@@ -50,6 +50,8 @@ def refusal(path: str) -> str | None:
 
 def folded(name: str) -> str:
     """What two names share if some file system takes one for the other."""
+    if name.isascii():
+        return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -20,7 +21,6 @@ _LOOK_AGAIN = 0.01
 
 
 def available_cores() -> int:
-    """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -119,6 +119,17 @@ def send_signal(process: Process, number: int) -> None:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def end_group(process: subprocess.Popen[bytes], number: int | None = None) -> None:
+    """Kill a process that leads its own session, and everything in it, unless it has been reaped; or send it another signal."""
+    # Once it has been waited for, its number may be another process's.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL if number is None else number)
+            else:
+                process.kill()
 
 
 def end_all(targets: Callable[[Table], set[int]], *, idle: Callable[[], None] | None = None) -> int:

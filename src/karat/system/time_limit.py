@@ -23,13 +23,13 @@ class StuckError(Exception):
 class SearchTimer:
     """While it is open, a search that takes longer than one or two periods raises StuckError.
 
-    Signals reach the main thread only; anywhere else nothing is watched.
+    Signals reach the main thread only; anywhere else, and without timers (Windows), nothing is watched.
     """
 
     def __init__(self) -> None:
         self.search = 0  # the number of the search that is going on; 0 between searches
         self._seen = 0
-        self._watches = threading.current_thread() is threading.main_thread()
+        self._watches = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
 
     def __enter__(self) -> Self:
         if self._watches:

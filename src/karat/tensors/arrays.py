@@ -10,16 +10,17 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from karat.tensors.device.on_device import DeviceTensor, stays
 from karat.tensors.dtypes import MOST_DIMENSIONS, TABLE
 from karat.tensors.numpy_arrays import array_of, tensor_of_numpy
-from karat.tensors.tensor import CannotStore, Tensor
+from karat.tensors.tensor import CannotStore, Tensor, layout_of
 
 _NUMPY = "pass the tensor as a numpy array, or its parts"
 
@@ -121,7 +122,23 @@ def is_torch(value: object) -> bool:
 
 
 def tensor_of_torch(value: Any) -> Tensor:
-    """A torch tensor as a tensor; its gradient is not part of it."""
+    """A torch tensor as a tensor; its gradient is not part of it. One that is large stays on its device."""
+    if stays(value):
+        return device_tensor(value)
+    return _held(value, lambda flat: {"data": flat.cpu().numpy().view(np.uint8).data}, Tensor)
+
+
+def device_tensor(value: Any) -> DeviceTensor:
+    """The same, where it lies; nobody writes to it while it is used, on whatever stream."""
+    if value.is_cuda:
+        sys.modules["torch"].cuda.current_stream(value.device).synchronize()
+    return _held(value, lambda flat: {"data": memoryview(b""), "value": flat}, DeviceTensor)
+
+
+T = TypeVar("T", bound=Tensor)
+
+
+def _held(value: Any, form: Callable[[Any], dict[str, Any]], kind: type[T]) -> T:
     torch, name = sys.modules["torch"], str(value.dtype).removeprefix("torch.")
     _refuse_torch(value, name)
     try:
@@ -129,19 +146,14 @@ def tensor_of_torch(value: Any) -> Tensor:
             bare = value.detach().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
             if bare.dtype == torch.complex128:
                 bare = torch.view_as_real(bare)
-            # In C order on the host; moved as integers, so that no kernel can touch their bits.
-            flat = bare.view(_integers(bare.dtype)).contiguous().reshape(-1)
-            data: memoryview = flat.cpu().numpy().view(np.uint8).data
+            # In C order; moved as integers, so that no kernel can touch their bits.
+            made = form(bare.view(_integers(bare.dtype)).contiguous().reshape(-1))
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        kind = type(value).__name__
-        raise CannotStore(f"expected a torch tensor whose memory can be read, found {kind}: {error}") from error
-    return Tensor(
-        dtype=name,
-        shape=tuple(value.shape),
-        data=data,
-        strides=None if value.is_contiguous() else tuple(value.stride()),
-        framework="torch",
-        device=str(value.device),
+        found = type(value).__name__
+        raise CannotStore(f"expected a torch tensor whose memory can be read, found {found}: {error}") from error
+    shape, device = tuple(value.shape), str(value.device)
+    return kind(
+        dtype=name, shape=shape, strides=layout_of(shape, value.stride()), framework="torch", device=device, **made
     )
 
 
@@ -191,24 +203,10 @@ def value_in_torch(tensor: Tensor, *, copy: bool = True) -> tuple[Any, str | Non
         if not raw.size:
             return torch.empty(tensor.shape, dtype=dtype), None
         flat = torch.from_numpy(raw if usable else raw.copy()).view(_integers(dtype))
-        value, strides = flat.reshape(tensor.shape), tensor.strides
-        if strides is not None and _is_dense(tensor.shape, strides):
-            # With the strides it had: channels last, transposed.
-            order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
-            back = [order.index(axis) for axis in range(len(strides))]
-            value = value.permute(order).contiguous().permute(back)
+        value = flat.reshape(tensor.shape)
+        if tensor.strides is not None and (strides := layout_of(tensor.shape, tensor.strides)) is not None:
+            value = torch.empty_strided(tensor.shape, strides, dtype=value.dtype).copy_(value)
         return value.view(dtype), None
-
-
-def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    if len(shape) != len(strides) or 0 in shape:
-        return False
-    expected = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Types of up to 16 bits become float32, which holds each of their values; 32-bit integers become float64; float32 and
 float64 stay as they are. 64-bit integers fit no float and stay integers. Floats are signs and magnitudes, and
-magnitudes are in order as integers; −0.0 and +0.0 are no step apart.
+magnitudes are in order as integers; −0.0 and +0.0 are no step apart. `TensorBlocks` reads the bits of a tensor, wherever
+they are.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.tensors.dtypes import Dtype, Layout, dtype_named
+from karat.tensors.comparison import within
+from karat.tensors.dtypes import Dtype, Layout, dtype_named, nbytes
 from karat.tensors.numpy_arrays import numpy_dtype
+from karat.tensors.tensor import Damaged, Reader, Tensor, TensorExtent
 
 Bits = NDArray[np.uint8]
 Values = NDArray[Any]
@@ -126,40 +129,68 @@ def parts_of(of: Dtype, bits: Bits) -> NDArray[Any]:
     return bits.view(of.bits)
 
 
-def distances(of: Dtype, expected: Bits, actual: Bits) -> NDArray[np.uint64]:
+def distances(of: Dtype, expected: Bits, actual: Bits) -> NDArray[Any]:
     """Steps from one to the other, element by element; what is no number gives a number all the same."""
-    one, other = (parts_of(of, bits).astype(np.uint64) for bits in (expected, actual))
-    if of.width < 8 * np.dtype(of.bits).itemsize:
-        one, other = one & _mask(of.width), other & _mask(of.width)
+    size = np.dtype(of.bits).itemsize
+    # In twice as many bits, where there are some, so that no sum overflows.
+    one, other = (parts_of(of, bits).astype(f"u{min(8, 2 * size)}") for bits in (expected, actual))
+    if of.width < 8 * size:
+        one, other = one & (1 << of.width) - 1, other & (1 << of.width) - 1
     if not of.signed:
         return _apart(one, other)
-    sign, size = np.uint64(of.width - 1), _mask(of.width - 1)
-    crossing = (one ^ other) >> sign != 0
-    one, other = one & size, other & size
+    crossing = (one ^ other) >> of.width - 1 != 0
+    below = (1 << of.width - 1) - 1
+    one, other = one & below, other & below
     return np.where(crossing, one + other, _apart(one, other))
 
 
-def most_steps(of: Dtype, expected: Bits, actual: Bits) -> int:
-    if of.itemsize > 1 or of.name == "float4_e2m1fn_x2":
-        return int(distances(of, expected, actual).max())
-    ranks = _ranks(of.name)
-    apart = np.take(ranks, expected) - np.take(ranks, actual)
-    return max(int(apart.max()), -int(apart.min()))
+def _apart(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.maximum(one, other) - np.minimum(one, other))
 
 
-@lru_cache(maxsize=32)
-def _ranks(name: str) -> NDArray[np.int16]:
-    """Of each of 256 codes: which number it is, counted from zero."""
-    of = dtype_named(name)
-    every = np.arange(256, dtype=np.uint8)
-    steps = distances(of, np.zeros_like(every), every).astype(np.int16)
-    negative = (every >> (of.width - 1) & 1).astype(bool) & of.signed
-    return np.where(negative, -steps, steps)
+Either = Tensor | TensorExtent
 
 
-def _mask(width: int) -> np.uint64:
-    return np.uint64((1 << width) - 1)
+class TensorBlocks:
+    """The bytes of one side, for one thread, in blocks of up to so many bytes.
+
+    What is not in memory is read into the same buffer again and again, because fresh memory is slow to touch.
+    """
+
+    def __init__(self, tensor: Either, block: int) -> None:
+        self._reader: Reader | None = None
+        self._elsewhere = tensor.reader(block) if isinstance(tensor, Tensor) else None
+        if self._elsewhere is not None:
+            return
+        if isinstance(tensor, Tensor):
+            self._whole: Bits = np.frombuffer(tensor.data, np.uint8)
+        else:
+            self._buffer = np.empty(min(block, tensor.extent.size), np.uint8)
+            self._reader = tensor.extent.open()
+
+    def block(self, start: int, stop: int) -> Bits:
+        if self._elsewhere is not None:
+            return np.asarray(self._elsewhere(start, stop))
+        if self._reader is None:
+            return self._whole[start:stop]
+        found = self._buffer[: stop - start]
+        self._reader.read_into(start, found.data)
+        return found
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
 
 
-def _apart(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.maximum(one, other) - np.minimum(one, other)
+def is_seekable(tensor: Either) -> bool:
+    """Whether several threads may read different parts at once."""
+    return isinstance(tensor, Tensor) or tensor.extent.seekable
+
+
+def require_whole(tensor: Either, name: str, side: str) -> None:
+    """`Damaged` unless there are as many bytes as dtype and shape say."""
+    expected = nbytes(tensor.dtype, tensor.shape)
+    found = tensor.size if isinstance(tensor, Tensor) else tensor.extent.size
+    if found != expected:
+        what = f"{expected} bytes of {tensor.dtype} {list(tensor.shape)}"
+        raise Damaged(f"{within(name)}expected {what} on the {side} side, found {found}")

@@ -8,7 +8,7 @@ and left out of differences, SQNR and cosine.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from math import prod
@@ -18,12 +18,14 @@ import numpy as np
 
 from karat.findings import Finding, fail
 from karat.system.processes import available_cores
-from karat.tensors.bits import Bits, per_element, work_dtype
-from karat.tensors.blocks import Either, Hashing, TensorBlocks, find_damage, is_seekable, require_whole
+from karat.tensors.bits import Bits, Either, TensorBlocks, is_seekable, per_element, require_whole, work_dtype
 from karat.tensors.comparison import Comparison, TensorNumbers, Tolerance, within
+from karat.tensors.device.on_device import DeviceTensor, compare_on_device
+from karat.tensors.digests import PIECE, Hash, TensorDigest, digest_of, hash_of
 from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
 from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic
 from karat.tensors.tally import Tally, index_of
+from karat.tensors.tensor import Damaged
 
 READ = 2 << 20  # bytes of a side that are read at once
 _PIECE = 1 << 15  # elements of what a quick kernel leaves to the careful one, which makes copies
@@ -50,6 +52,7 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     *,
     rtol: float | None = None,
     atol: float | None = None,
+    integers: bool = False,
     equal_nan: bool = False,
     check_dtype: bool = True,
     threads: int | None = None,
@@ -58,11 +61,10 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
 ) -> Comparison:
     """Compare actual with expected.
 
-    `digests`: the recorded sha256 of each side; they are checked on the way, and `Damaged` says which side is not what
-    it was. Sides with the same recorded digest that are the same are not hashed: whether both were damaged alike is for
-    `verify` to find out. `threads`: by default as many as there are processors, for tensors that are worth it.
+    `digests`: the recorded digest of each side; they are checked on the way, and `Damaged` says which side is not what
+    it was. Of sides with the same recorded digest one is hashed: the other has the same bits. `threads`: by default as many as there are processors, for tensors that are worth it.
     """
-    tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan)
+    tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan, integers=integers)
     require_whole(expected, name, "expected")
     require_whole(actual, name, "actual")
     dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
@@ -83,8 +85,7 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     packed = per_element(dtype.name)
     comparable = same_dtype or (numeric and packed == per_element(other.name))
     if expected.shape != actual.shape or not comparable:
-        if digests is not None:
-            find_damage(name, expected, actual, digests)
+        _require(name, (expected, actual), digests or ())
         return result
     # Partial sums are over as many elements, however much was read at once and by which thread.
     work = work_dtype(dtype.name) if same_dtype else None
@@ -101,7 +102,10 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
         chunk=chunk,
         read=max(1, block // (max(dtype.itemsize, other.itemsize, 1) * chunk)) * chunk,
     )
-    tally = _tally(name, plan, threads, digests)
+    tally = None
+    if isinstance(expected, DeviceTensor) and isinstance(actual, DeviceTensor) and same_dtype and digests is None:
+        tally = compare_on_device(expected, actual, dtype, tolerance)
+    tally = tally or _tally(name, plan, threads, digests)
     # Packed types hold two numbers to an element, side by side.
     *outer, inner = expected.shape or (1,)
     shape = expected.shape if packed == 1 else (*outer, packed * inner)
@@ -111,56 +115,83 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
 
 
 def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:
-    """Compare every element, on as many threads as are worth it, and the digests beside it."""
-    if digests is not None and digests[0] != digests[1]:
-        with Hashing(plan.expected, plan.actual) as hashing:
-            tally = _compare_range(plan, 0, plan.elements, hashing)
-        hashing.require(name, digests)
-        return tally
+    """Compare every element, on as many threads as are worth it, and hash it on the way."""
+    sides, size = (plan.expected, plan.actual), plan.dtype.itemsize
     if not (is_seekable(plan.expected) and is_seekable(plan.actual)):
         threads = 1
     elif threads is None:
-        threads = min(available_cores(), plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD)
+        threads = min(available_cores(), plan.elements * size // _WORTH_A_THREAD)
+    threads = max(1, threads)
+    asked = range(0 if digests is None else 1 if digests[0] == digests[1] else 2)
+    # What is hashed in pieces is hashed by whoever compares them; anything else needs all elements in order.
+    in_pieces = size == plan.other.itemsize and size > 0 and not PIECE % (plan.chunk * size)
+    kinds = [hash_of(digest) for digest in digests or ()]
+    beside = [n for n in asked if threads > 1 and not (in_pieces and kinds[n] == "blake3")]
+    within_range = {n: kinds[n] for n in asked if n not in beside}
     # Contiguous ranges, one a thread; where they are cut changes nothing, because chunks stay chunks.
-    threads, chunks = max(1, threads), -(-plan.elements // plan.chunk)
-    cuts = [min(plan.elements, chunks * n // threads * plan.chunk) for n in range(threads + 1)]
-    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
-    if len(ranges) <= 1:
-        tally = _compare_range(plan, 0, plan.elements)
-    else:
-        tally = Tally()
-        with ThreadPoolExecutor(len(ranges), thread_name_prefix="karat-compare") as pool:
-            for future in [pool.submit(_compare_range, plan, *each) for each in ranges]:
-                tally.include(future.result())
-    if digests is not None and tally.bit_equal != tally.elements:
-        # Both sides are said to be the same and are not: at least one is not what it was.
-        find_damage(name, plan.expected, plan.actual, digests)
+    unit = PIECE // size if within_range and in_pieces else plan.chunk
+    units = -(-plan.elements // unit)
+    cuts = [min(plan.elements, units * n // threads * unit) for n in range(threads + 1)]
+    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start] or [(0, 0)]
+    tally = Tally()
+    with ThreadPoolExecutor(len(ranges) + len(beside), thread_name_prefix="karat-compare") as pool:
+        whole = {n: pool.submit(digest_of, sides[n], kinds[n]) for n in beside}
+        run = pool.map if len(ranges) > 1 else map
+        parts = [*run(lambda each: _compare_range(plan, each[0], each[1], within_range), ranges)]
+        found = {n: future.result() for n, future in whole.items()}
+    for part, _ in parts:
+        tally.include(part)
+    for n in within_range:
+        pieces = (piece for _, hashed in parts for piece in hashed[n].pieces())
+        found[n] = parts[0][1][n].text(pieces)
+    if digests is not None and (tally.bit_equal != tally.elements or len(asked) > 1 or found[0] != digests[0]):
+        # Of sides that are said to be the same and are not, at least one is not what it was.
+        _require(name, sides, digests, found)
     return tally
 
 
-def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = None) -> Tally:
+def _require(
+    name: str, sides: Sequence[Either], digests: Sequence[str], known: Mapping[int, str] | None = None
+) -> None:
+    """`Damaged` unless the sides have their recorded digests; those that are not known yet are computed."""
+    found = {n: digest_of(sides[n], hash_of(said)) for n, said in enumerate(digests) if n not in (known or {})}
+    found |= known or {}
+    wrong = [
+        f"expected the digest {said} on the {('expected', 'actual')[n]} side, found {found[n]}"
+        for n, said in enumerate(digests)
+        if found[n] != said
+    ]
+    if wrong:
+        raise Damaged(f"{within(name)}{' and '.join(wrong)}")
+
+
+def _compare_range(
+    plan: Plan, start: int, stop: int, kinds: Mapping[int, Hash]
+) -> tuple[Tally, dict[int, TensorDigest]]:
+    """Compare some elements, and hash those of the sides that `kinds` names."""
     tally = Tally(start * per_element(plan.dtype.name))
-    size, other = plan.dtype.itemsize, plan.other.itemsize
+    sides, size, other = (plan.expected, plan.actual), plan.dtype.itemsize, plan.other.itemsize
+    hashed = {n: TensorDigest(sides[n].dtype, sides[n].shape, kind) for n, kind in kinds.items()}
     if not size or not other:
         tally.bit_equal = stop - start
         tally.count(stop - start, 0)
-        return tally
+        return tally, hashed
     kernel = _kernel(plan, stop - start)
-    buffers = 1 if hashing is None else Hashing.BUFFERS
     with (
-        closing(TensorBlocks(plan.expected, plan.read * size, buffers)) as one,
-        closing(TensorBlocks(plan.actual, plan.read * other, buffers)) as two,
+        closing(TensorBlocks(plan.expected, plan.read * size)) as one,
+        closing(TensorBlocks(plan.actual, plan.read * other)) as two,
         np.errstate(all="ignore"),
     ):
         for first in range(start, stop, plan.read):
             last = min(stop, first + plan.read)
-            expected, actual = one.block(first * size, last * size), two.block(first * other, last * other)
-            if hashing is not None:
-                hashing.begin(expected, actual)
+            blocks = one.block(first * size, last * size), two.block(first * other, last * other)
+            for n, digest in hashed.items():
+                digest.update(blocks[n].data)
+            expected, actual = blocks
             for at in range(0, last - first, plan.chunk):
                 to = at + plan.chunk
                 kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
-    return tally
+    return tally, hashed
 
 
 def _kernel(plan: Plan, elements: int) -> Kernel:
@@ -202,11 +233,9 @@ def mismatch_findings(
     if numbers.mismatches <= tally.spoiled:
         return
     first = list(numbers.first_mismatch or ())
-    allowed = f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
-    if not tolerance.rtol and not tolerance.atol:
-        allowed = "equal elements" if numbers.max_abs is None else "equal numbers"
-    elif numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
-        allowed = "equal elements"
+    allowed = "equal elements"
+    if tolerance.rtol or tolerance.atol:
+        allowed = f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
     details = ""
     if numbers.max_abs and numbers.max_abs_at is not None:
         sides = (numbers.max_expected, numbers.max_actual)

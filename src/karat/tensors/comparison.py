@@ -21,6 +21,7 @@ class Criteria(TypedDict, total=False):
 
     rtol: float | None
     atol: float | None
+    integers: bool  # Whether both hold for integers as well, which are exact otherwise.
     equal_nan: bool
     check_dtype: bool
 
@@ -31,7 +32,8 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     rtol: float
     atol: float
     equal_nan: bool = False
-    origin: Literal["given", "dtype", "recorded"] = "given"
+    origin: Literal["given", "dtype", "recorded", "integers"] = "given"
+    """`integers`: one was given, and does not hold for them."""
 
 
 class TensorNumbers(msgspec.Struct, frozen=True, kw_only=True):

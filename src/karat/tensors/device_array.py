@@ -7,22 +7,27 @@ counterpart below is done by numpy on the host: slower, never wrong. What comes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-LARGE = 2**16  # from so many elements on a tensor stays on its device
+from karat.system.processes import available_cores
+
+LARGE = 2**16  # from so many elements on a tensor stays on its device, or is worked on in blocks on all cores
+_FEW = 2**12
+_BLOCK = 2**14
 
 # numpy's ufuncs that torch has, by its name for them; `equal` and the like are something else there.
 _UFUNCS = {"equal": "eq", "not_equal": "ne", "invert": "bitwise_not", "rint": "round", "conjugate": "conj_physical"}
 _SAME_NAME = {
     *("add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "log", "log2", "tanh"),
     *("isfinite", "isnan", "isinf", "less", "less_equal", "greater", "greater_equal", "frexp", "hypot", "copysign"),
-    *("maximum", "minimum", "sign", "power", "logical_and", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    *("maximum", "minimum", "matmul", "sign", "power", "logical_and", "bitwise_and", "bitwise_or", "bitwise_xor"),
 }
 _TO_FLOATS = {"divide", "sqrt", "exp", "log", "log2", "tanh"}
 
@@ -41,11 +46,53 @@ def on_device(value: object) -> bool:
     return isinstance(value, DeviceArray)
 
 
+def in_blocks(work: Callable[..., tuple[Any, ...]], *vectors: Any) -> tuple[Any, ...]:
+    """What a function of elements makes of long vectors; of what it says with one number, one for each block.
+
+    On the host that is done on all cores for some thousands of elements at a time, which are in the cache meanwhile.
+    """
+    size = vectors[0].size
+    if on_device(vectors[0]) or size <= LARGE:
+        return work(*vectors)
+
+    def run(start: int) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):  # of which threads have one of their own
+            return work(*[one[start : start + _BLOCK] for one in vectors])
+
+    starts = range(0, size, _BLOCK)
+    found = [np.empty(size if np.ndim(part) else len(starts), np.asarray(part).dtype) for part in run(0)]
+
+    def fill(start: int) -> None:
+        for whole, part in zip(found, run(start), strict=True):
+            whole[slice(start, start + _BLOCK) if np.ndim(part) else start // _BLOCK] = part
+
+    with ThreadPoolExecutor(available_cores()) as pool:
+        list(pool.map(fill, starts))
+    return tuple(found)
+
+
 def random_signs(count: int, rng: np.random.Generator, like: Any = None) -> Any:
     """±1, each with probability one half; where the other array lies."""
     if count < LARGE:
         return rng.integers(0, 2, count).astype(np.float64) * 2 - 1
     return 1.0 - (random_bytes(count, rng, like) & 128).astype(np.float64) / 64
+
+
+def drawn(how: Callable[..., Any], seed: int | tuple[int, ...], likes: Sequence[Any]) -> Sequence[Any]:
+    """Random numbers for arrays like these. Few are kept: the same case draws the same ones, again and again."""
+    if sum(counts := tuple(one.size for one in likes)) <= _FEW:
+        return _kept(how, seed, counts)
+    rng = np.random.default_rng(seed)
+    return [how(one.size, rng, one) for one in likes]
+
+
+@lru_cache(maxsize=256)
+def _kept(how: Callable[..., Any], seed: int | tuple[int, ...], counts: tuple[int, ...]) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    found = tuple(how(count, rng, None) for count in counts)
+    for one in found:
+        one.setflags(write=False)
+    return found
 
 
 def random_bytes(count: int, rng: np.random.Generator, like: Any) -> Any:
@@ -54,28 +101,7 @@ def random_bytes(count: int, rng: np.random.Generator, like: Any) -> Any:
     return type(like)(like.beside(drawn)) if hasattr(like, "beside") else drawn
 
 
-class LargeArray(NDArrayOperatorsMixin):
-    """What answers numpy's protocols for its functions, by those of its own; the rest is done by numpy with whole arrays."""
-
-    __slots__ = ()
-    functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        found = self.functions[func](*args, **kwargs) if func in self.functions else NotImplemented
-        if found is not NotImplemented:
-            return found
-        return func(*map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()})
-
-    def __getattr__(self, name: str) -> Any:
-        function: Any = getattr(np, name, None)
-        if function in self.functions:  # sum, any, argmax, …
-            return lambda *args, **more: function(self, *args, **more)
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
-
-
-class DeviceArray(LargeArray):
+class DeviceArray(NDArrayOperatorsMixin):
     __slots__ = ("tensor",)
     functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
@@ -102,6 +128,20 @@ class DeviceArray(LargeArray):
             return found
         out[...] = on_host(found) if isinstance(out, np.ndarray) else found
         return out
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = self.functions[func](*args, **kwargs) if func in self.functions else NotImplemented
+        if found is not NotImplemented:
+            return found
+        return func(*map(on_host, args), **{key: on_host(one) for key, one in kwargs.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        function: Any = getattr(np, name, None)
+        if function in self.functions:  # sum, any, argmax, …
+            return lambda *args, **more: function(self, *args, **more)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
 
     def _given(self, value: Any) -> Any:
         """A number or a tensor."""
@@ -191,7 +231,7 @@ def _tensor(value: Any) -> Any:
 def on_host(value: Any) -> Any:
     if type(value) in {list, tuple}:
         return type(value)(map(on_host, value))
-    return np.asarray(value) if isinstance(value, LargeArray) else value
+    return np.asarray(value) if isinstance(value, DeviceArray) else value
 
 
 def _widened(value: Any) -> Any:
@@ -248,6 +288,11 @@ def _same(one: Any, other: Any, equal_nan: bool = False) -> Any:  # noqa: FBT001
     return bool(np.all(same | ((one != one) & (other != other)) if equal_nan else same))  # noqa: PLR0124 - NaN
 
 
+def _stacked(arrays: Any) -> Any:
+    like = next(one for one in arrays if isinstance(one, DeviceArray))
+    return DeviceArray(_torch().stack([like._given(one) for one in arrays]))  # noqa: SLF001 - its own
+
+
 _REDUCED = ("sum", "mean", "any", "all", "max", "min", "argmax", "argmin", "median", "count_nonzero")
 DeviceArray.functions |= {
     **{getattr(np, name): _reduced(name) for name in _REDUCED},
@@ -255,6 +300,7 @@ DeviceArray.functions |= {
     np.zeros_like: partial(_filled, "zeros_like"),
     np.ones_like: partial(_filled, "ones_like"),
     np.array_equal: _same,
+    np.stack: _stacked,
     np.clip: lambda array, low, high: DeviceArray(array.tensor.clamp(low, high)),
     np.dot: lambda one, other: np.sum(one * other),
     np.swapaxes: lambda array, one, other: DeviceArray(array.tensor.swapaxes(one, other)),

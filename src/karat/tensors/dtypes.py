@@ -61,24 +61,16 @@ class Dtype(msgspec.Struct, frozen=True):
     layout: Layout | None = None
 
 
-class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor as safetensors keeps it."""
-
-    dtype: str  # as `TensorSpec` wants it: `float32`
-    shape: tuple[int, ...]  # as `TensorSpec` wants it
-    code: str  # as the file says it: `F32`
-    header_shape: tuple[int, ...]  # as the file says it; packed types count their elements there
-
-
 # fmt: off
 CODES: Mapping[str, str] = {
-    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
-    "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-    "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
+    "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64", "float32": "F32", "uint32": "U32",
+    "int32": "I32", "bfloat16": "BF16", "float16": "F16", "uint16": "U16", "int16": "I16",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int8": "I8", "uint8": "U8",
+    "float4_e2m1fn_x2": "F4", "bool": "BOOL",
 }
-"""safetensors 0.8: the name its serialiser takes → the name in the file."""
 # fmt: on
+"""What safetensors 0.8 has a name for, in the order in which its library writes tensors."""
 
 _FLOATS: Mapping[str, Layout] = {
     "float16": Layout(5, 10, 15),
@@ -222,15 +214,14 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
     return itemsize * prod(shape)
 
 
-def stored(dtype: str, shape: tuple[int, ...]) -> StoredForm:
-    """How safetensors keeps a tensor of this dtype and shape."""
+def stored(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """The code and the shape with which safetensors keeps a tensor; packed types count their elements."""
     of = dtype_named(dtype)
     # The format doubles the last dimension of packed types, where there is one.
     packed = of.carrier == "float4_e2m1fn_x2"
-    carrier = "uint8" if packed and not shape else of.carrier
     kept = (*shape, *of.extra)
-    header = (*kept[:-1], 2 * kept[-1]) if packed and shape else kept
-    return StoredForm(dtype=carrier, shape=kept, code=CODES[carrier], header_shape=header)
+    shown = (*kept[:-1], 2 * kept[-1]) if packed and shape else kept
+    return CODES["uint8" if packed and not shape else of.carrier], shown
 
 
 def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
@@ -243,18 +234,30 @@ def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
     return Tolerance(rtol=rtol, atol=atol, equal_nan=equal_nan, origin="dtype")
 
 
-def tolerance_for(expected: str, actual: str, rtol: float | None, atol: float | None, *, equal_nan: bool) -> Tolerance:
-    """The tolerance of a comparison: what is given, and the wider default of both dtypes for the rest."""
+def tolerance_for(
+    expected: str,
+    actual: str,
+    rtol: float | None,
+    atol: float | None,
+    *,
+    equal_nan: bool = False,
+    integers: bool = False,
+) -> Tolerance:
+    """The tolerance of a comparison: what is given, and the wider default of both dtypes for the rest.
+
+    What is given is meant for floats, where it is a small part of a value. An index or a token is another one as soon as
+    it is off by one, so two integers get it only with `integers`.
+    """
     one, other = for_dtype(expected), for_dtype(actual)
-    return Tolerance(
-        rtol=_checked("rtol", rtol, max(one.rtol, other.rtol)),
-        atol=_checked("atol", atol, max(one.atol, other.atol)),
-        equal_nan=equal_nan,
-        origin="dtype" if rtol is None and atol is None else "given",
-    )
+    given = checked("rtol", rtol, max(one.rtol, other.rtol)), checked("atol", atol, max(one.atol, other.atol))
+    if rtol is None and atol is None:
+        return Tolerance(rtol=given[0], atol=given[1], equal_nan=equal_nan, origin="dtype")
+    if any(given) and not integers and {dtype_named(expected).kind, dtype_named(actual).kind} <= {"int", "bool"}:
+        return Tolerance(rtol=0.0, atol=0.0, equal_nan=equal_nan, origin="integers")
+    return Tolerance(rtol=given[0], atol=given[1], equal_nan=equal_nan)
 
 
-def _checked(name: str, given: float | None, default: float) -> float:
+def checked(name: str, given: float | None, default: float) -> float:
     if given is None:
         return default
     try:

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.tensors.bits import Bits, Values, decode, distances, most_steps, per_element, widened
+from karat.tensors.bits import Bits, Values, decode, distances, per_element, widened
 from karat.tensors.comparison import Tolerance
 from karat.tensors.dtypes import Dtype
 from karat.tensors.numpy_arrays import numpy_dtype
@@ -70,8 +70,8 @@ def dot(one: Values, other: Values) -> float:
     return total + float(np.dot(one[whole:], other[whole:])) if whole < one.size else total
 
 
-def see_same(tally: Tally, values: Values, first: float, parts: int = 1) -> bool:
-    """Count elements, of so many real numbers each, that are the same on both sides; False for more care.
+def see_same(tally: Tally, values: Values, first: float) -> bool:
+    """Count elements that are the same on both sides; False for more care.
 
     `first` is how the first one is shown.
     """
@@ -80,12 +80,12 @@ def see_same(tally: Tally, values: Values, first: float, parts: int = 1) -> bool
         return False
     for total in (tally.ee, tally.aa, tally.ea):
         total.add(square)
-    tally.bit_equal += values.size // parts
+    tally.bit_equal += values.size
     tally.abs.see(0.0, tally.at, first, first)
     tally.ulp = max(tally.ulp, 0)
     if tally.rel.at < 0 and (found := np.flatnonzero(values)).size:
-        tally.rel.see(0.0, tally.at + int(found[0]) // parts)
-    tally.count(values.size // parts)
+        tally.rel.see(0.0, tally.at + int(found[0]))
+    tally.count(values.size)
     return True
 
 
@@ -141,9 +141,10 @@ class Quick:
             best = int(sizes.argmax())
             tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
         risen, fallen = self._see_quotient(tally, expected, actual)
+        few = self.dtype.layout is None or self._see_farthest(tally, risen, expected_bits, actual_bits)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
-        if self._most_steps(max(risen, -fallen)) <= tally.ulp:
+        if few:
             tally.bit_equal += equal_elements(self.dtype, expected_bits, actual_bits)
         else:
             self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
@@ -207,22 +208,36 @@ class Quick:
             count = int(np.count_nonzero(low))
         tally.mismatch(count, tally.at + int(low.argmax()))
 
-    def _most_steps(self, steepest: float) -> float:
-        """No pair of a chunk with such a quotient can be more steps apart.
+    def _see_farthest(self, tally: Tally, risen: float, expected: Bits, actual: Bits) -> bool:
+        """Look at those pairs only that may be more steps apart than any before; False if they are many, or unknown.
 
-        A step is at least 2 ** −(mantissa + 1) of the larger number, and below it lie numbers of half the step.
+        A factor of r is at most log2(r) + 0.0861 binades, whose steps are 2 ** mantissa each.
         """
-        if self.dtype.layout is None or not steepest < 0.5:
-            return np.inf if self.dtype.kind == "float" else -1
-        steps = 2.0 ** (self.dtype.layout.mantissa + 1) * steepest / (1 - steepest)
-        return steps * (1 + 4 * self.limits.slack) + 1
+        if self.dtype.layout is None or self.signed_bits is None:
+            return False
+        binades = tally.ulp / 2.0**self.dtype.layout.mantissa - 0.1
+        if binades < 2:
+            return False
+        slack, factor = 4 * self.limits.slack, 2.0 ** min(binades, int(np.finfo(self.work).maxexp) - 2)
+        quotient, low = self.buffers.quotient[: expected.size // self.dtype.itemsize], self.buffers.low
+        # Shrunk by the factor or more, or with another sign; and, where there is one, grown by it.
+        far = np.less(quotient, self.work.type(1 / factor - 1 + slack), out=low[: quotient.size])
+        if risen >= factor * (1 - slack) - 1:
+            np.logical_or(far, quotient >= factor * (1 - slack) - 1, out=far)
+        at = np.flatnonzero(far)
+        if at.size > quotient.size >> 6:
+            return False
+        if at.size:
+            one, other = expected.view(self.signed_bits)[at], actual.view(self.signed_bits)[at]
+            tally.ulp = max(tally.ulp, int(distances(self.dtype, one.view(np.uint8), other.view(np.uint8)).max()))
+        return True
 
     def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
         """Equal bits, and the steps between those that differ."""
         if self.signed_bits is None:
             tally.bit_equal += equal_elements(self.dtype, expected, actual)
             if self.dtype.kind == "float":
-                tally.ulp = max(tally.ulp, most_steps(self.dtype, expected, actual))
+                tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
             return
         one, other = expected.view(self.signed_bits), actual.view(self.signed_bits)
         apart = self.buffers.quotient.view(self.signed_bits)[: one.size]
@@ -276,15 +291,8 @@ class Careful:
 
     def __init__(self, dtype: Dtype, other: Dtype, tolerance: Tolerance) -> None:
         self.dtype, self.other, self.tolerance = dtype, other, tolerance
-        # What a complex element is two of; real ones that are the same never come here.
-        part = {"complex64": "<f4", "complex128": "<f8"}.get(dtype.name)
-        self.part = part if dtype.name == other.name else None
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
-        if self.part is not None and same_bits(expected_bits, actual_bits):
-            values = expected_bits.view(self.part).astype(np.float64)
-            if see_same(tally, values, abs(complex(values[0], values[1])), parts=2):
-                return
         one, other = widened(self.dtype.name, expected_bits), widened(self.other.name, actual_bits)
         if one is None or other is None:
             raise TypeError(f"no arithmetic for {self.dtype.name} and {self.other.name} on this machine")

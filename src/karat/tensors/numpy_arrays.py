@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.tensors.dtypes import TABLE, Field, UnknownDtype, dtype_named, field_size, fields_of
-from karat.tensors.tensor import CannotStore, Tensor
+from karat.tensors.tensor import CannotStore, Tensor, layout_of
 
 
 def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Tensor:
@@ -33,27 +33,21 @@ def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Te
         # Bits that mean nothing are zero, so that equal values have equal digests.
         rows = bits.reshape(-1, mask.size)
         bits = (rows & mask).reshape(-1) if (rows & ~mask).any() else bits
+    size, strides = array.dtype.itemsize, None
+    if size and not array.flags.c_contiguous and not any(stride % size for stride in array.strides):
+        strides = layout_of(array.shape, [stride // size for stride in array.strides])
     return Tensor(
         dtype=name,
         shape=array.shape,
         data=bits.data,
-        strides=strides_of(array),
+        strides=strides,
         framework="numpy-scalar" if isinstance(value, np.generic) else "numpy",
         big_endian=swapped,
         device=device,
     )
 
 
-def strides_of(array: NDArray[Any]) -> tuple[int, ...] | None:
-    """Strides in elements; None for C order, and if a view cuts elements apart."""
-    size = array.dtype.itemsize
-    if array.flags.c_contiguous or size == 0 or any(stride % size for stride in array.strides):
-        return None
-    return tuple(stride // size for stride in array.strides)
-
-
 def name_of(dtype: np.dtype[Any]) -> str:
-    """The name karat gives to a numpy dtype."""
     if dtype.hasobject:
         raise CannotStore(
             f"expected an array of numbers, times or fixed-width text, found the dtype {dtype!s}, whose"
@@ -178,6 +172,13 @@ def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | 
         flat = (raw.copy() if copy else raw).view(dtype).reshape(tensor.shape)
     else:
         flat = np.ndarray(tensor.shape, dtype)  # not zeros, which gives text a character
+    if (
+        dtype.itemsize
+        and tensor.strides is not None
+        and (strides := layout_of(tensor.shape, tensor.strides)) is not None
+    ):
+        held, flat = flat, np.ndarray(tensor.shape, dtype, strides=[dtype.itemsize * stride for stride in strides])
+        flat[...] = held
     if tensor.big_endian:
         flat = flat.byteswap().view(dtype.newbyteorder(">"))
     return flat, note

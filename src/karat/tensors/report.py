@@ -65,7 +65,8 @@ def facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if comparison.tolerance is not None:
         t = comparison.tolerance
         nan = ", NaN equals NaN" if t.equal_nan else ""
-        yield "tolerance", f"rtol {t.rtol:g}, atol {t.atol:g} ({t.origin}){nan}"
+        origin = "integers are exact unless integers=True" if t.origin == "integers" else t.origin
+        yield "tolerance", f"rtol {t.rtol:g}, atol {t.atol:g} ({origin}){nan}"
     n = comparison.numbers
     if n is None:
         return

@@ -11,14 +11,16 @@ from fractions import Fraction
 from math import inf, prod, sqrt
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from karat.tensors.bits import Bits, Values, decode, per_element, widened, work_dtype
-from karat.tensors.blocks import Either, TensorBlocks, require_whole
+from karat.tensors.bits import Either, TensorBlocks, Values, decode, per_element, require_whole, widened, work_dtype
 from karat.tensors.comparison import Statistics
-from karat.tensors.dtypes import Dtype, dtype_named
+from karat.tensors.device.on_device import DeviceTensor, measure_on_device
+from karat.tensors.dtypes import dtype_named
 from karat.tensors.kernels import dot, has_arithmetic
 from karat.tensors.tally import Sum, as_float, scaled
+from karat.tensors.tensor import Tensor
 
 _CHUNK = 1 << 17
 
@@ -29,78 +31,61 @@ def statistics(tensor: Either, name: str = "tensor") -> Statistics:
     if not has_arithmetic(dtype):
         return Statistics()
     require_whole(tensor, name, "only")
-    running = _Running(dtype)
-    size, total = _CHUNK * dtype.itemsize, prod(tensor.shape) * dtype.itemsize
+    if isinstance(tensor, DeviceTensor) and (found := measure_on_device(tensor, dtype)) is not None:
+        return found
+    ordered, size = dtype.kind != "complex", _CHUNK * dtype.itemsize
+    work = np.dtype(np.float64) if dtype.kind == "int" and dtype.width == 64 else work_dtype(dtype.name)
+    count = min(_CHUNK, prod(tensor.shape)) * per_element(dtype.name)
+    narrow, wide = np.empty(count, work or np.uint8), np.empty(count)
+    finite = nan = infinite = 0
+    low, high, total, squares = inf, -inf, Sum(), Sum()
     with closing(TensorBlocks(tensor, size)) as side, np.errstate(all="ignore"):
-        for at in range(0, total, size):
-            running.see(side.block(at, min(total, at + size)))
-    return running.result()
+        for at in range(0, end := prod(tensor.shape) * dtype.itemsize, size):
+            bits = side.block(at, min(end, at + size))
+            values: Any = widened(dtype.name, bits) if work is None else decode(dtype.name, bits, narrow)
+            if values.dtype.itemsize < 8:
+                np.copyto(wide[: values.size], values)
+                values = wide[: values.size]
+            fine = np.isfinite(values)
+            if not fine.all():
+                missing = int(np.count_nonzero(np.isnan(values)))
+                nan += missing
+                infinite += values.size - int(np.count_nonzero(fine)) - missing
+                values = values[fine]
+            if not values.size:
+                continue
+            finite += values.size
+            if ordered:
+                least, most = values.min(), values.max()
+                low, high = min(low, float(least)), max(high, float(most))
+                parts, exponent = scaled(values, max(-least, most))
+            else:
+                parts, exponent = scaled(np.concatenate([values.real, values.imag]))
+            total.add(float(parts.sum()), exponent)
+            squares.add(dot(parts, parts), 2 * exponent)
+    counted = Statistics(nan=nan, inf=infinite, l2=root(squares.value()) if finite else None)
+    if not finite or not ordered:
+        return counted
+    return msgspec.structs.replace(counted, min=low, max=high, mean=as_float(total.value() / finite))
 
 
-class _Running:
-    def __init__(self, dtype: Dtype) -> None:
-        self.dtype = dtype
-        work, count = work_dtype(dtype.name), _CHUNK * per_element(dtype.name)
-        self.narrow: Values | None = None if work is None else np.empty(count, work)
-        self.wide: Values = np.empty(count, np.float64)
-        self.ordered = dtype.kind != "complex"
-        self.finite = self.nan = self.inf = 0
-        self.min: float = inf
-        self.max: float = -inf
-        self.sum, self.squares = Sum(), Sum()
+def largest_of(tensor: Either) -> float:
+    """The size of the largest finite element, or of one that is no smaller."""
+    found = statistics(tensor)
+    return max(-(found.min or 0.0), found.max or 0.0) if found.max is not None else found.l2 or 0.0
 
-    def see(self, bits: Bits) -> None:
-        # Numbers in their own order; 64-bit integers as such, because a float may not hold the largest.
-        if self.narrow is not None:
-            values = decode(self.dtype.name, bits, self.narrow)
-        elif self.dtype.kind == "int":
-            values = bits.view("<i8" if self.dtype.signed else "<u8")
-        else:
-            found = widened(self.dtype.name, bits)
-            assert found is not None, "has_arithmetic was asked"  # noqa: S101
-            values = found
-        if self.ordered:
-            low, high = values.min(), values.max()
-            if np.isfinite(low) and np.isfinite(high):
-                self._see_finite(values, low, high)
-                return
-        missing, fine = np.isnan(values), np.isfinite(values)
-        self.nan += int(np.count_nonzero(missing))
-        self.inf += int(np.count_nonzero(~fine & ~missing))
-        values = values[fine]
-        if values.size and self.ordered:
-            self._see_finite(values, values.min(), values.max())
-        elif values.size:
-            self.finite += values.size
-            self._add(np.concatenate([values.real, values.imag]))
 
-    def _see_finite(self, values: Values, low: Any, high: Any) -> None:
-        self.finite += values.size
-        self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
-        # Integers are never so large that their squares would not fit.
-        top = max(-low, high) if values.dtype.kind == "f" else 1.0
-        if values.dtype.itemsize <= 8 and values.dtype != np.float64:
-            wide = self.wide[: values.size]
-            np.copyto(wide, values, casting="same_kind")
-            values = wide
-        self._add(values, top)
-
-    def _add(self, values: Values, top: Any = None) -> None:
-        values, exponent = scaled(values, top)
-        self.sum.add(float(values.sum()), exponent)
-        self.squares.add(dot(values, values), 2 * exponent)
-
-    def result(self) -> Statistics:
-        if not self.finite:
-            return Statistics(nan=self.nan, inf=self.inf)
-        return Statistics(
-            min=self.min if self.ordered else None,
-            max=self.max if self.ordered else None,
-            mean=as_float(self.sum.value() / self.finite) if self.ordered else None,
-            l2=root(self.squares.value()),
-            nan=self.nan,
-            inf=self.inf,
-        )
+def sample_of(tensor: Tensor, most: int) -> Values | None:
+    """About so many elements, evenly apart, as the widest numbers they need; None for what are no numbers."""
+    dtype = dtype_named(tensor.dtype)
+    if not has_arithmetic(dtype) or not dtype.itemsize:
+        return None
+    step = max(1, prod(tensor.shape) // most)
+    if isinstance(tensor, DeviceTensor):
+        return widened(tensor.dtype, tensor.sample(step, dtype.itemsize))
+    rows = np.frombuffer(tensor.data, np.uint8).reshape(-1, dtype.itemsize)
+    with np.errstate(all="ignore"):  # a signalling NaN
+        return widened(tensor.dtype, np.ascontiguousarray(rows[::step]).reshape(-1))
 
 
 def root(square: Fraction) -> float:

@@ -1,14 +1,12 @@
 """The tally of a comparison: counts, extremes and sums of the elements seen so far.
 
-Sums depend neither on the order of what is summed nor overflow if the answer does not, so that the tallies of several
-threads add up to the same numbers.
+Sums of them are exact, so that the tallies of several threads add up to the same numbers in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
-from math import fsum, inf, ldexp, log10, sqrt
+from math import inf, log10, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,53 +14,29 @@ from numpy.typing import NDArray
 
 from karat.tensors.comparison import TensorNumbers
 
-_MANY = 4096
-_HUGE = 2.0**960
-_DOWN = 128  # powers of two that huge terms are written smaller by: a few of them would sum up to infinity
-
 
 class Sum:
-    """A running sum of floats times powers of two; exact until it is asked for its value."""
+    """An exact running sum of floats times powers of two."""
 
-    __slots__ = ("_terms",)
+    __slots__ = ("_number", "_unit")
 
     def __init__(self) -> None:
-        self._terms: dict[int, list[float]] = {}
+        self._number = self._unit = 0  # The sum is number · 2 ** unit.
 
     def add(self, term: float, exponent: int = 0) -> None:
-        """Add term · 2**exponent."""
-        if abs(term) > _HUGE:
-            term, exponent = ldexp(term, -_DOWN), exponent + _DOWN
-        terms = self._terms.setdefault(exponent, [])
-        terms.append(term)
-        if len(terms) >= _MANY:
-            terms[:] = _condensed(terms)
+        number, below = term.as_integer_ratio()
+        self._add(number, exponent + 1 - below.bit_length())
 
     def include(self, other: Sum) -> None:
-        for exponent, terms in other._terms.items():
-            for term in terms:
-                self.add(term, exponent)
+        self._add(other._number, other._unit)
+
+    def _add(self, number: int, unit: int) -> None:
+        lower = min(unit, self._unit)
+        self._number = (self._number << self._unit - lower) + (number << unit - lower)
+        self._unit = lower
 
     def value(self) -> Fraction:
-        """The sum, of correctly rounded parts."""
-        scaled = (Fraction(fsum(terms)) * Fraction(2) ** exponent for exponent, terms in self._terms.items())
-        return sum(scaled, Fraction(0))
-
-
-def _condensed(terms: Iterable[float]) -> list[float]:
-    """The same sum in few terms that do not overlap (Shewchuk's expansion)."""
-    parts: list[float] = []
-    for term in terms:
-        rest, kept = term, 0
-        for part in parts:
-            high, low = (rest, part) if abs(rest) >= abs(part) else (part, rest)
-            rest = high + low
-            error = low - (rest - high)
-            if error:
-                parts[kept] = error
-                kept += 1
-        parts[kept:] = [rest]
-    return parts
+        return self._number * Fraction(2) ** self._unit
 
 
 def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any], int]:

@@ -7,9 +7,10 @@ Names of dtypes are those that numpy, ml_dtypes, torch and jax share: `float32`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Protocol
+from math import prod
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,10 +23,32 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     dtype: str
     shape: tuple[int, ...]
     data: memoryview  # flat bytes, as many as dtype and shape say; sub-byte integers take a byte each
-    strides: tuple[int, ...] | None = None  # in elements, as the framework had them; None for C order
+    strides: tuple[int, ...] | None = None  # in elements, where elements lie without gaps in another order than C's
     framework: str = "numpy"  # `numpy`, `numpy-scalar`, `torch` or `jax`: what the value is to become again
     big_endian: bool = False  # whether the numpy array it came from was; `data` is not
     device: str = "cpu"
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data)
+
+    def reader(self, block: int) -> Callable[[int, int], Any] | None:  # noqa: ARG002 - for those that have one
+        """What brings the bytes from … to … into memory, for one thread, up to so many at once; None if they are there."""
+        return None
+
+
+def layout_of(shape: tuple[int, ...], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of elements that lie without gaps and overlaps, in another order than C's: transposed, channels last."""
+    apart, elements = 1, prod(shape)
+    if len(shape) != len(strides) or not elements:
+        return None
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if stride != apart if size > 1 else not 0 <= stride <= elements:
+            return None
+        apart *= size
+    in_order = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return None if [*strides] == in_order else tuple(strides)
 
 
 class Extent(Protocol):

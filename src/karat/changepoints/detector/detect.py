@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from karat.changepoints.detector.noise import Floats, mean, robust_spread, sum_variance, two_modes
+from karat.changepoints.detector.noise import Floats, mean, robust_spread, sum_variance
 from karat.changepoints.detector.segments import LevelCut, Segmented, segment
 from karat.changepoints.detector.trends import find_season
 from karat.changepoints.series import (
@@ -58,10 +58,9 @@ _MOST_NEEDED = 6
 
 
 def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
-    """Everything that can be said of one series."""
     known = [index for index, item in enumerate(series.observations) if item.outcome is Outcome.OK and item.values]
     samples = [series.observations[index].values for index in known]
-    values = np.array([mean(item) for item in samples], dtype=np.float64)
+    values = np.array([item[0] if len(item) == 1 else mean(item) for item in samples], dtype=np.float64)
     # The standard error of an observation's mean, from those that have several samples.
     # In units of the samples, because their squares may overflow.
     several = [(np.asarray(item), float(np.abs(item).max())) for item in samples if len(item) > 1]
@@ -97,9 +96,6 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
                 confidence=1 - cut.p_value,
             )
         )
-    outliers, noise = _noise(values, found)
-    if season is not None:
-        noise = f"{season.words}, {noise}".removesuffix(", ")
     notes: tuple[str, ...] = ()
     if len(known) < FEWEST:
         word = "observation has" if len(known) == 1 else "observations have"
@@ -109,8 +105,8 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         steps=tuple(steps),
         levels=levels,
         changes=name_changes(series, steps, levels, _slow_and_noisy(series, values, known, found)),
-        outliers=tuple(known[index] for index in outliers),
-        noise=noise,
+        outliers=tuple(known[index] for index in _outliers(values, found)),
+        noise="" if season is None else season.words,
         notes=notes,
     )
 
@@ -132,22 +128,13 @@ def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segme
     return found._replace(noise=found.noise * plain.scale, trends=tuple(trends))
 
 
-def _noise(values: Floats, found: Segmented) -> tuple[list[int], str]:
-    """Positions of outliers, and what the noise looks like where it is not plain."""
+def _outliers(values: Floats, found: Segmented) -> list[int]:
+    """Positions of values that are far off their level."""
     if values.shape[0] < FEWEST or found.noise <= 0:
-        return [], ""
+        return []
     parts = np.split(values, [cut.at for cut in found.cuts])
     residuals = np.concatenate([part - np.median(part) for part in parts])
-    outliers = [int(index) for index in np.flatnonzero(np.abs(residuals) > _WILD * found.noise)]
-    words = []
-    if values.shape[0] >= 20:
-        if two_modes(residuals):
-            words.append("two modes")
-        if found.rho >= 0.25:
-            words.append(f"neighbours are alike (autocorrelation {found.rho:.1f})")
-        if np.mean(np.abs(residuals) > 3.5 * found.noise) > 0.02:
-            words.append("heavy tails")
-    return outliers, ", ".join(words)
+    return [int(index) for index in np.flatnonzero(np.abs(residuals) > _WILD * found.noise)]
 
 
 def level(values: Floats, first: int, last: int, *, noise: float, rho: float, sure: float) -> Level:
@@ -209,7 +196,6 @@ def _resolution(values: Floats, scale: float) -> float:
 
 
 def _slow_and_noisy(series: Series, values: Floats, known: Sequence[int], found: Segmented) -> Iterator[SeriesChange]:
-    """Trends, and changes of the noise."""
     label = [point.label for point in series.observations]
     for trend in found.trends:
         first, last = known[trend.first], known[trend.last]
@@ -279,16 +265,16 @@ def _back(steps: Sequence[Step], levels: Sequence[Level], number: int, total: in
 def _moved(series: Series, steps: Sequence[Step], number: int, back: int) -> SeriesChange:
     """A step to another level, or a dip, whose last step is `back`."""
     step, last = steps[number], steps[back]
-    label = [point.label for point in series.observations]
+    points = series.observations
     percent = "" if step.relative is None else f" ({100 * step.relative:+.3g}%)".replace("-", "−")
     levels = f"from {step.before.value:.6g} to {step.after.value:.6g}{percent}"
     if back == number:
         kind = step_kind(series.better, step)
         verb = "rose" if step.absolute > 0 else "fell"
-        message = f"{verb} {levels} between {label[step.last_good]} and {label[step.first_bad]}"
+        message = f"{verb} {levels} between {points[step.last_good].label} and {points[step.first_bad].label}"
     else:
         kind = ChangeKind.DIP
-        stretch = " to ".join(dict.fromkeys((label[step.first_bad], label[last.last_good])))
+        stretch = " to ".join(dict.fromkeys((points[step.first_bad].label, points[last.last_good].label)))
         message = f"went {levels} and came back to {last.after.value:.6g}: {stretch}"
     return SeriesChange(
         kind=kind,

@@ -29,10 +29,10 @@ _MOST_ALIKE = 0.7
 _DOUBTED = 3.0  # logarithms of the length that a cut gains, below which it may be autocorrelation
 _GIVEN_BACK = 10.0  # of the autocorrelation, per piece and point, that doubtful cuts hide
 _CAREFUL = 0.8  # standard errors that are added to an autocorrelation, where there clearly is one
-_SWITCHES = 6
+_SWITCHES = 8
 _POINTS_PER_SWITCH = 12  # jumps between the same two modes that often are noise rather than steps
 _APART = 3.2  # standard deviations between two modes that are two
-_NEAR = 3  # values beside a step, where a jump may be its own
+_BETWEEN = 0.25  # of the way from mode to mode, on either side of the middle
 _FAR_OFF = 0.6
 
 
@@ -151,18 +151,10 @@ class NoiseShape:
         return np.asarray(np.where(strayed > 0, up, down))
 
 
-def two_modes(values: Floats, cuts: Sequence[int] = ()) -> bool:
-    """Whether values jump to and fro between two modes that are clearly apart, too often to be steps, these cuts or others."""
+def two_modes(values: Floats) -> bool:
+    """Whether values jump to and fro between two modes that are clearly apart, too often to be steps."""
     upper = _upper_mode(values)
-    if upper is None:
-        return False
-    switches = np.flatnonzero(upper[1:] != upper[:-1]) + 1
-    often = max(_SWITCHES, len(values) // _POINTS_PER_SWITCH)
-    if len(cuts) < often:
-        known = np.array([-_NEAR - 1, *cuts, len(values) + _NEAR])
-        after = np.searchsorted(known, switches)
-        switches = switches[np.minimum(known[after] - switches, switches - known[after - 1]) > _NEAR]
-    if switches.shape[0] < often:
+    if upper is None or np.count_nonzero(np.diff(upper)) < max(_SWITCHES, len(values) // _POINTS_PER_SWITCH):
         return False
     # One mode mostly on one side of a split and the other on the other is a step with wild values.
     explained, left = explained_by_split(upper, 1)
@@ -179,12 +171,17 @@ def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
         return None
     place = int(np.argmax(gaps)) + tenth
     low, high = ordered[:place], ordered[place:]
-    apart = float(np.median(high) - np.median(low))
-    inner = max(robust_spread(low - np.median(low)), robust_spread(high - np.median(high)))
+    low_middle, high_middle = float(np.median(low)), float(np.median(high))
+    apart = high_middle - low_middle
+    inner = max(robust_spread(low - low_middle), robust_spread(high - high_middle))
     # More levels than two make two wide groups: hardly a value of a mode is farther off than from mode to mode.
-    far = np.abs(np.concatenate([low - np.median(low), high - np.median(high)])) > _FAR_OFF * apart
+    far = np.abs(np.concatenate([low - low_middle, high - high_middle])) > _FAR_OFF * apart
     clear = apart > 0 and apart >= _APART * inner and far.mean() <= 0.05
-    return values >= ordered[place] if clear else None
+    if not clear:
+        return None
+    # What lies between the modes is of that of the value before it: so noise alone does not switch.
+    far = np.abs(values - (low_middle + high_middle) / 2) > _BETWEEN * apart
+    return (values > (low_middle + high_middle) / 2)[np.maximum.accumulate(np.where(far, np.arange(n), 0))]
 
 
 def explained_by_split(row: npt.NDArray[np.generic], fewest: int) -> tuple[Floats, Floats]:

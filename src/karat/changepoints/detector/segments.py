@@ -10,13 +10,14 @@ than autocorrelation would. Where the noise changes, values count by the noise t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from karat.changepoints.detector.few import cuts_of_few
 from karat.changepoints.detector.noise import (
     CLIP,
     Floats,
@@ -33,7 +34,8 @@ from karat.changepoints.detector.noise import (
 from karat.changepoints.detector.trends import Trend, without_trends
 from karat.changepoints.series import RAREST, DetectOptions
 
-_FEW = 12  # Fewer values are judged against heavy-tailed noise.
+_FEW = 12  # Fewer values are judged against heavy-tailed noise,
+_SEED, _ROWS = 20231117, 1500  # of which so many rows are simulated: their tail is a power, and needs many
 _CANDIDATE = 2.0  # standard errors
 _WINDOWS = 1.5  # each so much wider than the one before
 _PRICE = 4.0  # of a cut, beside twice the logarithm of the length
@@ -84,13 +86,14 @@ class _Judged(NamedTuple):
     p_values: Floats
     rho: float
     noise: float
+    told_by: np.ndarray = np.zeros(0)  # The piece beside each cut that is less certain.
 
 
 def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:
     """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
     n = values.shape[0]
     if n < _FEW:
-        chance, few = cuts_of_few(values, floor=floor, fewest=options.min_points)
+        chance, few = _cuts_of_few(values, floor=floor, fewest=options.min_points)
         found = few if chance <= options.false_alarms and not _too_small(values, few, options) else ()
         judged = _Judged(np.full(len(found), chance), 0.0, floor)
         return Segmented(tuple(_placed(values, found, judged, options)), 0.0, _noise(values, found, floor))
@@ -157,13 +160,16 @@ def _cuts(row: _Row) -> tuple[list[int], _Judged]:
     cuts = _best_partition(
         centred, weights, _candidates(centred, weights, row.options.min_points), row.options.min_points
     )
-    modes = bool(cuts) and two_modes(row.values, cuts)
+    modes = bool(cuts) and two_modes(row.values)
     while cuts:
         judged = _judge(row, cuts, modes=modes)
         p_values = judged.p_values
-        ordered = np.sort(p_values)
-        shares = ordered <= row.options.false_alarms * np.arange(1, len(cuts) + 1)
-        bad = p_values > (ordered[np.flatnonzero(shares)[-1]] if shares.any() else -1.0)
+        order = np.argsort(p_values)
+        # The two cuts beside a short level are told by the same few values: by chance they come together.
+        _, told_first = np.unique(judged.told_by[order], return_index=True)
+        count = np.cumsum(np.isin(np.arange(len(cuts)), told_first))
+        shares = p_values[order] <= row.options.false_alarms * count
+        bad = p_values > (p_values[order][np.flatnonzero(shares)[-1]] if shares.any() else -1.0)
         if not bad.any():
             needed = _GAIN + _GAIN_ALIKE * max(0.0, alike(row.values, row.scales, cuts) - n**-0.5)
             if gain(row.values, row.scales, cuts) >= needed:
@@ -220,7 +226,7 @@ def _judge(row: _Row, cuts: Sequence[int], *, modes: bool) -> _Judged:
     chance *= np.minimum(agreed, 1.0) ** np.minimum(count - 1, _AGREED)
     chance = np.minimum(2 * places * chance, 1.0)
     chance[_small(middle, row.options)] = 2.0
-    return _Judged(chance, rho, spread)
+    return _Judged(chance, rho, spread, np.arange(len(cuts)) + ~first)
 
 
 def _noisier(squares: Floats, edges: np.ndarray) -> Floats:
@@ -324,3 +330,79 @@ def _placed(values: Floats, cuts: Sequence[int], judged: _Judged, options: Detec
             low = min(at, int(np.searchsorted(share, tail)) + fewest)
             high = max(at, min(int(np.searchsorted(share, 1 - tail)) + fewest, stop - start - fewest))
         yield LevelCut(cut, start + low, start + high, max(float(judged.p_values[number]), RAREST))
+
+
+def _cuts_of_few(row: Floats, *, floor: float, fewest: int) -> tuple[float, tuple[int, ...]]:
+    """The best few cuts, and how clear they are among those of heavy-tailed noise (t with 3 degrees).
+
+    So few values say nothing of the shape of their noise: only a huge step passes.
+    """
+    n = row.shape[0]
+    most = _most_cuts(n, fewest)
+    left, last = _left_of_few(_without_spikes((row - row.mean())[None, :]), fewest, most)
+    if n < 2 * fewest or left[0, 0] <= n * floor**2:
+        return 1.0, ()
+    chance, middle, width = _by_chance(n, fewest)
+    heights = (_ratios(left, n * floor**2)[0] - middle) / width
+    number = int(np.argmax(heights)) + 1
+    places, stop = [], n
+    for way in range(number, 0, -1):
+        stop = int(last[way, stop])
+        places.append(stop)
+    return _tail(float(heights.max()), chance), tuple(reversed(places))
+
+
+def _most_cuts(n: int, fewest: int) -> int:
+    return max(1, min(4, n // (2 * fewest)))
+
+
+@lru_cache(maxsize=64)
+def _by_chance(n: int, fewest: int) -> tuple[Floats, Floats, Floats]:
+    rows = np.random.default_rng(_SEED).standard_t(3, size=(_ROWS, n))
+    ratios = _ratios(_left_of_few(_without_spikes(rows), fewest, _most_cuts(n, fewest))[0], 0.0)
+    middle, width = ratios.mean(axis=0), ratios.std(axis=0)
+    return ((ratios - middle) / width).max(axis=1), middle, width
+
+
+def _tail(height: float, chance: Floats) -> float:
+    """How often chance is as high: counted, and beyond the highest tenth continued as an exponential tail."""
+    top = chance.shape[0] // 10
+    highest = np.sort(chance)[-top - 1 :]
+    edge = float(highest[0])
+    if height <= edge:
+        return float((1 + np.count_nonzero(chance >= height)) / (chance.shape[0] + 1))
+    excess = float((highest[1:] - edge).mean())
+    return float(max(0.1 * np.exp(-(height - edge) / excess), 1e-300))
+
+
+def _ratios(left: Floats, floor: float) -> Floats:
+    """Logarithm of what each number of cuts explains over what it leaves; its tail is near to an exponential one."""
+    explained = np.maximum(left[:, :1] - left[:, 1:], 0)
+    return np.asarray(np.log(explained + 1e-300) - np.log(left[:, 1:] + floor + 1e-300))
+
+
+def _without_spikes(rows: Floats) -> Floats:
+    """Rows in which a single value that is far from all that stand by it is brought near: it is no level."""
+    n = rows.shape[1]
+    near = np.array([[j for j in range(max(0, min(i - 2, n - 5)), n) if j != i][:4] for i in range(n)])
+    low, high = rows[:, near].min(axis=2), rows[:, near].max(axis=2)
+    return np.clip(rows, 2 * low - high, 2 * high - low)
+
+
+def _left_of_few(rows: Floats, fewest: int, most: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The sum of squares about the levels, per row, for 0 to `most` cuts; and, of the first row, the last cut for every end."""
+    count, n = rows.shape
+    sums, squares = np.zeros((n + 1, count)), np.zeros((n + 1, count))
+    np.cumsum(rows.T, axis=0, out=sums[1:])
+    np.cumsum(rows.T**2, axis=0, out=squares[1:])
+    size = np.maximum(np.arange(n + 1)[None, :] - np.arange(n + 1)[:, None], 1)[:, :, None]
+    cost = np.maximum(squares[None, :] - squares[:, None] - (sums[None, :] - sums[:, None]) ** 2 / size, 0.0)
+    best = np.full((most + 1, n + 1, count), np.inf)
+    last = np.zeros((most + 1, n + 1), dtype=np.int64)
+    best[0, fewest:] = cost[0, fewest:]
+    for number in range(1, most + 1):
+        for stop in range((number + 1) * fewest, n + 1):
+            ways = best[number - 1, : stop - fewest + 1] + cost[: stop - fewest + 1, stop]
+            best[number, stop] = ways.min(axis=0)
+            last[number, stop] = int(np.argmin(ways[:, 0]))
+    return best[:, n].T, last

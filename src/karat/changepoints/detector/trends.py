@@ -16,17 +16,16 @@ import numpy.typing as npt
 
 from karat.changepoints.detector.noise import Floats, pieces, robust_spread
 
-_SLOW = 1 / 3  # of the stretch; of that of a single step twice as much
+_SLOW, _SLOW_OF_ONE = 1 / 3, 0.85  # of the stretch; a single step could be a slope of nearly all of it only
 _KNOTS = 12  # ends of a slope that are tried
 _MEANS = 240  # a long stretch is looked at in so many means
 _SHORTEST = 24  # values that make a trend
 _STEEP, _SURE = 0.5, 3.0  # of the slope from stair to stair, within stairs; and the standard errors of it
 _SURE_OF_A_PART = 1.0
-_BESIDE = 2  # a first or last stair counts up to so many times the length of the shortest
-_PRICE, _PRICE_OF_A_CUT = 1.5, 3.0  # what a cut more than one explains of noise, by the logarithm of the length
-_BARELY = 3.0
+_CLEARLY = 7.0  # in variances, per step: how much more stairs explain than a slope; thirty to one
 _CYCLES = 4  # that a season must be seen
 _LONGEST = 60
+_EARLY = 5000
 _CLEAR = 7.0  # standard errors: of many periods tried the clearest, and neighbours may be alike
 _SHARE = 0.25  # of the variance that a season explains
 _AS_GOOD = 0.85  # a shorter period that explains so much of what the best explains is the period
@@ -74,8 +73,11 @@ def without_trends(
 
 
 def _rises_within(values: Floats, edges: Sequence[int], noise: float, sure: float) -> bool:
-    """Whether values may rise within stairs half as steeply as from the first stair to the last."""
-    most = _BESIDE * int(np.diff(edges).min())
+    """Whether values may rise within stairs half as steeply as from the first stair to the last.
+
+    Of the first and the last no more than the length of the shortest: beyond its ends a slope is flat.
+    """
+    most = int(np.diff(edges).min())
     edges = [max(edges[0], edges[1] - most), *edges[1:-1], min(edges[-1], edges[-2] + most)]
     row = values[edges[0] : edges[-1]]
     cut = pieces([edge - edges[0] for edge in edges[1:-1]], row.shape[0])
@@ -98,7 +100,7 @@ def _slope(values: Floats, edges: Sequence[int], noise: float, sure: float) -> t
     means = row[: count * block].reshape(count, block).mean(axis=1)
     knots = np.unique(np.linspace(0, count - 1, _KNOTS).astype(int))
     first, last = (grid.ravel() for grid in np.meshgrid(knots, knots))
-    long = last - first >= max(_SHORTEST / 2, count * (_SLOW if len(edges) > 3 else 2 * _SLOW))
+    long = last - first >= max(_SHORTEST / 2, count * (_SLOW if len(edges) > 3 else _SLOW_OF_ONE))
     first, last = first[long], last[long]
     ramps = np.clip((np.arange(count) - first[:, None]) / (last - first)[:, None], 0, 1)
     centred = ramps - ramps.mean(axis=1, keepdims=True)
@@ -107,8 +109,8 @@ def _slope(values: Floats, edges: Sequence[int], noise: float, sure: float) -> t
     best = int(np.argmax(rises**2 * squares))
     cut = pieces([edge - edges[0] for edge in edges[1:-1]], n)
     stairs = float(cut.counts @ (cut.means(row) - row.mean()) ** 2)
-    price = _BARELY + (len(edges) - 3) * (_PRICE * np.log(n) + _PRICE_OF_A_CUT)
-    if stairs - block * float(rises[best] ** 2 * squares[best]) > price * noise**2:
+    clearly = _CLEARLY * (len(edges) - 2) * noise**2
+    if stairs - block * float(rises[best] ** 2 * squares[best]) > clearly:
         return None
     before = float(means.mean() - rises[best] * ramps[best].mean())
     end = min(int(last[best]) * block + block - 1, n - 1)
@@ -123,10 +125,10 @@ class Season(NamedTuple):
 
 
 def find_season(values: Floats, times: Sequence[datetime | None] = ()) -> Season | None:
-    """The season of a row, where it clearly has one."""
     n = values.shape[0]
     size = float(np.abs(values).max(initial=0.0))
-    if size == 0:
+    # What comes again came early, too: a long row without a season need not be searched to its end.
+    if size == 0 or (n > _EARLY and find_season(values[:_EARLY], times[:_EARLY]) is None):
         return None
     values = values / size
     best: list[tuple[float, str, Floats]] = []
@@ -172,7 +174,7 @@ def _tried(n: int, times: Sequence[datetime | None]) -> list[tuple[str, int, npt
     known = [time for time in times if time is not None]
     tried = []
     if len(known) == n and n > 1:
-        each = sorted(b - a for a, b in pairwise(known))[n // 2]
+        each = sorted(b - a for a, b in pairwise(known))[(n - 1) // 2]
         if each == timedelta(days=1):
             tried.append(("differs by the day of the week", 7, np.array([time.weekday() for time in known])))
         elif timedelta(0) < each <= timedelta(hours=6):

@@ -2,31 +2,32 @@
 
 A log without a match is a crash if it says what its program died of, else a missing point. What `grep` printed of
 many logs is read as those logs. A log may be of any size and hold any bytes; an expression that tries the same text over
-and over is called off.
+and over is called off. Links to folders are not followed, so that none is a loop.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import statistics
-import zlib
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
 
-from karat.changepoints.readers import log_files, sheets
-from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow, Which
+from karat.changepoints.readers import sheets
+from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Outcome, wrong_usage
-from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
-from karat.findings import info, warn
+from karat.changepoints.signatures import TAIL, find_signature, normalise, without_ansi
+from karat.findings import CannotVerify, UsageError, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LONGEST_LINE, LimitedFindings, log_lines
 from karat.system.command import Command
+from karat.system.git import find_root, resolve, run_git
 from karat.system.time_limit import PERIOD, SearchTimer, StuckError
 
 _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
@@ -34,8 +35,6 @@ _REPEATS = frozenset("*?{+")
 _NO_IMAGE = re.compile(rb"manifest unknown|manifest for \S+ not found")
 _NOT_STARTED = re.compile(rb"^docker: (Error response from daemon: .*)", re.MULTILINE)
 _SHORT = 1 << 16  # bytes up to which a log may be that of a container that never ran
-_LATE = 1 << 13  # bytes at the end of a log with a value that are looked at for a crash after it
-_GREPPED = 1 << 26  # bytes up to which a single file may be what grep printed
 
 
 class LogMetric(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +83,6 @@ class LogSearch(SearchTimer):
         self._searches = 0
 
     def in_lines(self, lines: Iterable[bytes]) -> dict[str, list[float]]:
-        """Metric → every number, in order."""
         found: dict[str, list[float]] = {metric.name: [] for metric in self.metrics}
         self.odd = []
         for raw in lines:
@@ -92,14 +90,6 @@ class LogSearch(SearchTimer):
                 if metric.literal in raw and (value := self._search(metric, raw)) is not None:
                     found[metric.name].append(value)
         return found
-
-    def after_last(self, tail: bytes) -> bytes:
-        """What follows the last line of a tail that has a value."""
-        lines = tail.splitlines(keepends=True)
-        for at in range(len(lines) - 1, -1, -1):
-            if any(m.literal in lines[at] and self._search(m, lines[at]) is not None for m in self.metrics):
-                return b"".join(lines[at + 1 :])
-        return tail
 
     def _search(self, metric: LogMetric, raw: bytes) -> float | None:
         self._searches += 1
@@ -124,43 +114,22 @@ class LogSearch(SearchTimer):
         return value
 
 
-def choose(values: Sequence[float], which: Which) -> tuple[float, ...]:
-    """The samples of a log that has several matches."""
-    if not values or which == "all":
-        return tuple(values)
-    if which in {"first", "last"}:
-        return (values[0 if which == "first" else -1],)
-    ways = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
-    return (float(ways[which](values)),)  # type: ignore[operator]
-
+Found: TypeAlias = tuple[Mapping[str, Sequence[float]], bytes]
+"""The values of each metric in a log, and its end."""
 
 _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 """A line that begins with the time of day, whose hour is no part of a file's name."""
 
 
 def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
-    """One row per log."""
-    metrics = _metrics(options)
-    paths = log_files.find_logs(words, options.root)
+    def look(path: str, search: LogSearch) -> Found:
+        with (options.root / path).open("rb") as stream:
+            found = search.in_lines(line for _, line, _ in log_lines(stream))
+            stream.seek(max(stream.seek(0, os.SEEK_END) - TAIL, 0))
+            return found, stream.read(TAIL)
+
     source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
-    if len(paths) == 1:
-        only, grepped = options.root / paths[0], {}
-        with suppress(OSError):  # reported where it is read as a log
-            grepped = grepped_logs(only.read_bytes()) if only.stat().st_size <= _GREPPED else {}
-        if grepped:
-            return read_grepped(grepped, paths[0], options)
-    odd = LimitedFindings()
-    names = _named(paths, options, odd)
-    died: dict[str, str] = {}
-    with LogSearch(metrics) as matches:
-        cells = {path: _cells(path, matches, options, odd, died) for path in names.found}
-    made = _sheet(source, metrics, names, cells, options, odd)
-    if not died:
-        return made
-    path, said = next(iter(died.items()))
-    logs = "1 log has" if len(died) == 1 else f"{len(died):,} logs have"
-    note = f"{logs} a value, which counts, and a crash after it: {path}: {said}"
-    return structs.replace(made, notes=(*made.notes, note))
+    return _sheet(_metrics(options), find_logs(words, options.root), source, options, look)
 
 
 def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
@@ -172,38 +141,16 @@ def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
         if colon and name and not _CLOCK.fullmatch(line):
             found.setdefault(os.fsdecode(name), []).append(rest)
     covered = sum(map(len, found.values()))
-    if len(found) < 2 or covered < 0.9 * len(lines) or log_files.read_names(list(found)).kind == "name":
+    if len(found) < 2 or covered < 0.9 * len(lines) or read_names(list(found)).kind == "name":
         return {}
     return found
 
 
 def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: ReadOptions) -> Sheet:
-    """One row per file of what `grep` printed."""
-    metrics = _metrics(options)
-    odd = LimitedFindings()
-    names = _named(list(logs), options, odd)
-    with LogSearch(metrics) as matches:
-        cells = {path: _marked(matches.in_lines(logs[path]), b"\n".join(logs[path]), options) for path in names.found}
-    return _sheet(source, metrics, names, cells, options, odd)
+    def look(path: str, search: LogSearch) -> Found:
+        return search.in_lines(logs[path]), b"\n".join(logs[path])
 
-
-def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
-    """One row per match: the points are in one log, in their order."""
-    metrics = _metrics(options)
-    with LogSearch(metrics) as matches:
-        found = matches.in_lines(data.splitlines())
-    length = max(map(len, found.values()), default=0)
-    rows = []
-    for n in range(length):
-        cells = {m: sheets.number_cell(values[n], nan=options.nan) for m, values in found.items() if n < len(values)}
-        rows.append(SheetRow(label=str(n + 1), cells=cells))
-    return Sheet(
-        source=source,
-        metrics=tuple(found),
-        rows=tuple(rows),
-        ordered=True,
-        notes=("every match in the log is a point; --logs makes every file one",),
-    )
+    return _sheet(_metrics(options), list(logs), source, options, look)
 
 
 def _metrics(options: ReadOptions) -> list[LogMetric]:
@@ -218,78 +165,28 @@ def _metrics(options: ReadOptions) -> list[LogMetric]:
     return metrics
 
 
-def _named(paths: Sequence[str], options: ReadOptions, odd: LimitedFindings) -> log_files.LogNames:
-    if options.name_pattern:
-        names = log_files.read_pattern(paths, options.name_pattern, year=options.year)
-    else:
-        names = log_files.read_names(paths, year=options.year)
+def _sheet(
+    metrics: Sequence[LogMetric],
+    paths: Sequence[str],
+    source: str,
+    options: ReadOptions,
+    look: Callable[[str, LogSearch], Found],
+) -> Sheet:
+    odd = LimitedFindings()
+    names = read_names(paths)
     for path in paths:
         if path not in names.found:
             said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
             odd.add(info("unreadable", said, path=path))
-    if not names.found:
-        found = f"none of {len(paths):,} that it fits, {paths[0]!r} among them"
-        raise wrong_usage(f"expected --name-pattern to fit the names of logs, found {found}")
-    return names
-
-
-def _cells(
-    path: str, matches: LogSearch, options: ReadOptions, odd: LimitedFindings, died: dict[str, str]
-) -> dict[str, Cell]:
-    try:
-        with log_files.open_log(options.root / path) as stream:
-            found = matches.in_lines(line for _, line, _ in log_lines(stream))
-        whole = all(found.values())
-        tail = log_files.tail_of(options.root / path, _LATE if whole else TAIL)
-    except (OSError, EOFError, zlib.error) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        said = f"expected to read {path}, but: {said}"
-        odd.add(warn("cannot-read", said, path=path, next=Command("ls", "-l", path)))
-        return {metric.name: sheets.BROKEN for metric in matches.metrics}
-    if matches.odd:
-        said = f"expected a number where --metric matches, found {matches.odd[0]!r}; it was ignored"
-        odd.add(warn("unreadable", said, path=path))
-    late = died_of(matches.after_last(tail)) if whole else ""
-    if late:
-        died[path] = late
-    return _marked(found, tail, options)
-
-
-def _marked(found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions) -> dict[str, Cell]:
-    """Samples, or why there are none: a crash where the log names one."""
-    none = sheets.MISSING
-    if not all(found.values()):
-        # There was no image of that night, it could not be started, or it says what it died of.
-        never_ran = len(tail) < _SHORT and b"Traceback" not in tail
-        refused = _NOT_STARTED.search(tail) if never_ran else None
-        if never_ran and _NO_IMAGE.search(tail):
-            none = sheets.MISSING
-        elif refused:
-            none = NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
-        elif said := find_signature(tail):
-            none = NoSample(Outcome.CRASH, said)
-    chosen = {metric: choose(values, options.which) for metric, values in found.items()}
-    return {
-        metric: sheets.join_cells(sheets.number_cell(value, nan=options.nan) for value in values) if values else none
-        for metric, values in chosen.items()
-    }
-
-
-def _sheet(
-    source: str,
-    metrics: Sequence[LogMetric],
-    names: log_files.LogNames,
-    cells: Mapping[str, Mapping[str, Cell]],
-    options: ReadOptions,
-    odd: LimitedFindings,
-) -> Sheet:
+    with LogSearch(metrics) as search:
+        cells = {path: _cells(path, search, look, odd) for path in names.found}
     # Two logs of one date in two folders are repeats; in one folder they are two points.
     seen = Counter((path.rpartition("/")[0], name.label) for path, name in names.found.items())
-    paths, times, notes = _order(names, options, odd)
+    ordered, times, notes = _order(names, options, odd)
     rows = []
-    for path in paths:
+    for path in ordered:
         name = names.found[path]
-        when = name.at if name.dated else times.get(path)
+        when = name.at if names.kind == "date" else times.get(path)  # without a year nobody knows
         folder, _, file = path.rpartition("/")
         label = name.label if seen[folder, name.label] == 1 else file
         rows.append(SheetRow(label=label, cells=cells[path], at=name.at, when=when, log=path))
@@ -303,19 +200,47 @@ def _sheet(
     )
 
 
+def _cells(
+    path: str, search: LogSearch, look: Callable[[str, LogSearch], Found], odd: LimitedFindings
+) -> dict[str, Cell]:
+    try:
+        found, tail = look(path, search)
+    except OSError as error:
+        said = f"expected to read {path}, but: {error.strerror or error}"
+        odd.add(warn("cannot-read", said, path=path, next=Command("ls", "-l", path)))
+        return {metric.name: sheets.BROKEN for metric in search.metrics}
+    if search.odd:
+        said = f"expected a number where --metric matches, found {search.odd[0]!r}; it was ignored"
+        odd.add(warn("unreadable", said, path=path))
+    return _marked(found, tail)
+
+
+def _marked(found: Mapping[str, Sequence[float]], tail: bytes) -> dict[str, Cell]:
+    """Samples, or why there are none: no image of that night, one that could not be started, or what the log names."""
+    none = sheets.MISSING
+    never_ran = len(tail) < _SHORT and b"Traceback" not in tail
+    if all(found.values()) or (never_ran and _NO_IMAGE.search(tail)):
+        pass
+    elif never_ran and (refused := _NOT_STARTED.search(tail)):
+        none = NoSample(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
+    elif said := find_signature(tail):
+        none = NoSample(Outcome.CRASH, said)
+    # Of several values in one log, the last counts.
+    return {metric: sheets.number_cell(values[-1]) if values else none for metric, values in found.items()}
+
+
 def _order(
-    names: log_files.LogNames, options: ReadOptions, odd: LimitedFindings
+    names: LogNames, options: ReadOptions, odd: LimitedFindings
 ) -> tuple[list[str], dict[str, datetime], tuple[str, ...]]:
     """The paths in order, when their commits were made, and what is to be said of it."""
-    paths = sorted(names.found, key=log_files.natural_key)
+    paths = sorted(names.found, key=natural_key)
     if names.kind == "name":
         said = "no date or commit is in the names of all logs; they are in the order of their names"
         return paths, {}, (said,)
     if names.kind != "commit":
-        year = "" if options.year or names.kind == "date" else "names have no year (--year says it)"
-        return paths, {}, (year,) if year else ()
+        return paths, {}, ()
     commits = {path: names.found[path].commit for path in paths}
-    order = log_files.commit_order(tuple(dict.fromkeys(commits.values())), options.root)
+    order = commit_order(tuple(dict.fromkeys(commits.values())), options.root)
     if not order:
         said = "no git repository here knows the commits in the names of logs; they are in the order of their names"
         return paths, {}, (said,)
@@ -325,3 +250,156 @@ def _order(
             odd.add(warn("unreadable", said, path=path, next="git fetch --all"))
     known = sorted((path for path in paths if commits[path] in order), key=lambda path: order[commits[path]][0])
     return known, {path: order[commits[path]][1] for path in known}, ("in the order of git's history",)
+
+
+Kind = Literal["date", "day", "commit", "name"]
+
+_DATE = re.compile(r"(?<!\d)(\d{4})([-_.]?)(\d{2})\2(\d{2})(?!\d{3})")
+_HOURS = re.compile(r"[-_.T ]?(\d{2})(?:[-_.:h]?(\d{2})(?:[-_.:m]?(\d{2}))?)?(?:\.\d+)?Z?(?!\d)")
+_DAY = re.compile(r"(?<![\d.])(\d{2})([-_])(\d{2})(?:[-_](\d{2}))?(?!\d)")
+_COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*[0-9])[0-9a-f]{7,64}(?![0-9A-Za-z])")
+_ENOUGH = 0.8  # of the names must have what the others are ordered by; the rest are left out, and named
+_LEAP, _BEFORE_LEAP = 2000, 1999
+_ENDINGS = frozenset({".log", ".txt", ".out", ".err"})
+
+
+class LogName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a name says."""
+
+    label: str
+    at: datetime | None = None
+    commit: str = ""
+
+
+class LogNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What the names of all logs say: one kind for all."""
+
+    kind: Kind
+    found: Mapping[str, LogName]  # Those that say it; others are left out.
+
+
+def read_names(paths: Sequence[str]) -> LogNames:
+    """What most of the paths say: a date, else month and day, else a commit, else only their order."""
+    for kind, read in (("date", _dated), ("day", _day), ("commit", _commit)):
+        # What the file's name says; else what the folders say, the nearest first.
+        parts = {path: map(read, reversed(path.split("/"))) for path in paths}
+        found = {path: name for path in paths if (name := next(filter(None, parts[path]), None))}
+        if kind == "commit" and 2 * sum(name.commit.isdecimal() for name in found.values()) > len(found):
+            continue  # one short hash in 280 has no letter; more of them are numbers
+        if found and len(found) >= _ENOUGH * len(paths):
+            named = _with_years(found) if kind == "day" else found
+            return LogNames(kind=kind, found=named)  # type: ignore[arg-type]
+    names = {path: PurePath(path) for path in paths}
+    stems = {path: name.stem if name.suffix in _ENDINGS else name.name for path, name in names.items()}
+    return LogNames(kind="name", found={path: LogName(label=stem) for path, stem in stems.items()})
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """A key that puts run-9 before run-10."""
+    parts = re.split(r"(\d+)", text)
+    return [
+        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part
+    ]
+
+
+def _dated(name: str) -> LogName | None:
+    for match in _DATE.finditer(name):
+        year, month, day = int(match[1]), int(match[3]), int(match[4])
+        date = _moment(year, month, day) if 1970 <= year <= 2100 else None
+        if date is None:
+            continue
+        clock = _HOURS.match(name, match.end())
+        if clock:
+            hours = [int(part) for part in clock.groups("0")]
+            with_clock = _moment(year, month, day, *hours)
+            if with_clock is not None:
+                label = name[match.start() : clock.end()]
+                return LogName(label=label, at=with_clock)
+        return LogName(label=match.group(), at=date)
+    return None
+
+
+def _day(name: str) -> LogName | None:
+    for match in _DAY.finditer(name):
+        at = _moment(_LEAP, int(match[1]), int(match[3]), int(match[4] or 0))
+        if at is not None:
+            return LogName(label=match.group(), at=at)
+        at = _moment(_LEAP, int(match[1]), int(match[3]))
+        if at is not None:
+            return LogName(label=name[match.start() : match.end(3)], at=at)
+    return None
+
+
+def _commit(name: str) -> LogName | None:
+    found = min(_COMMIT.findall(name), key=str.isdecimal, default="")
+    return LogName(label=found[:10], commit=found) if found else None
+
+
+def _moment(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime | None:
+    """A moment in UTC; 24 o'clock, which `seq 0 24` makes, is the next day's beginning."""
+    later = timedelta(days=1) if (hour, minute, second) == (24, 0, 0) else timedelta()
+    try:
+        return datetime(year, month, day, 0 if later else hour, minute, second, tzinfo=UTC) + later
+    except (ValueError, OverflowError):
+        return None
+
+
+def _with_years(found: Mapping[str, LogName]) -> dict[str, LogName]:
+    """Months and days in the order in which they were: nights from November to February are of two years."""
+    day_of = {path: name.at.timetuple().tm_yday for path, name in found.items() if name.at is not None}
+    days = sorted(set(day_of.values()))
+    # The nights begin behind the longest pause, if that is not at the year's end.
+    longest, start = max(((after - before, after) for before, after in pairwise(days)), default=(0, days[0]))
+    if longest <= max(days[0] + 366 - days[-1], 60):
+        start = days[0]
+    # The year of the leap day is a leap year.
+    base = _BEFORE_LEAP if 60 in days and start > 60 else _LEAP
+    return {
+        path: LogName(label=name.label, at=name.at.replace(year=base + (day_of[path] < start)))
+        for path, name in found.items()
+        if name.at is not None
+    }
+
+
+def commit_order(commits: tuple[str, ...], start: Path) -> dict[str, tuple[int, datetime]]:
+    """Commit → its place, oldest first, and its time in the history of the repository around `start`; nothing outside of one."""
+    try:
+        root = find_root(start) if shutil.which("git") else None
+    except CannotVerify:  # a repository of somebody else, which git will not read
+        root = None
+    known = {commit: full for commit in commits if root and (full := resolve(root, commit)) is not None}
+    if root is None or not known:
+        return {}
+    wanted = "\n".join(sorted(set(known.values()))).encode()
+    out = run_git(root, "rev-list", "--topo-order", "--reverse", "--timestamp", "--stdin", data=wanted)
+    lines = enumerate(line.split() for line in out.decode().splitlines())
+    places = {full: (n, datetime.fromtimestamp(int(stamp), UTC)) for n, (stamp, full) in lines}
+    return {commit: places[full] for commit, full in known.items() if full in places}
+
+
+def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
+    """The files that the words mean, as paths seen from `root`; each once."""
+    found: dict[str, None] = {}
+    for word in words:
+        matches = sorted(_meant(word, root))
+        if not matches:
+            said = f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means"
+            raise UsageError(said, next_command=Command("ls", "-ld", word.partition("*")[0].rpartition("/")[0] or "."))
+        found.update(dict.fromkeys(matches))
+    return tuple(found)
+
+
+def _meant(word: str, root: Path) -> Iterator[str]:
+    path, pattern = root / word, PurePath(word)
+    if path.is_file():
+        yield word
+    elif path.is_dir():
+        named = (file.name for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        yield from (str(pattern / name) for name in named)
+    else:
+        base = Path(pattern.anchor) if pattern.anchor else root
+        try:
+            found = [file for file in base.glob(str(pattern.relative_to(pattern.anchor))) if file.is_file()]
+        except ValueError as error:
+            raise wrong_usage(f"expected --logs to be a glob, a folder or a file, found {word!r}: {error}") from error
+        yield from (str(file if pattern.anchor else file.relative_to(root)) for file in found)

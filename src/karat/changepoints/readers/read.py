@@ -21,9 +21,16 @@ import msgspec
 from msgspec import structs
 
 from karat.changepoints.readers import sheets
-from karat.changepoints.readers.columns import SourceTable, read_table
-from karat.changepoints.readers.log_files import read_names
-from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
+from karat.changepoints.readers.sheets import NoSample, ReadOptions, Sheet, SheetRow
+from karat.changepoints.readers.tables import (
+    HEAD,
+    SourceTable,
+    read_csv,
+    read_database,
+    read_json,
+    read_lines,
+    read_table,
+)
 from karat.changepoints.series import Better, Observation, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
 from karat.report.words import few
@@ -33,10 +40,7 @@ from karat.system.foreign.limits import read_plain
 STDIN = "-"
 _PLAIN = ReadOptions()
 _HELP = "karat changes --help"
-_FORMS = (
-    "%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d", "%d.%m.%Y", "%m_%d", "%Y_%m_%d",
-)  # fmt: skip
+_FORMS = ("%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M")
 _LEAST = 5
 _SLACK = 0.05  # Of a step: a night that began an hour late, or when clocks were changed, is still that night's.
 _HOUR, _DAY = 3600.0, 86400.0
@@ -104,102 +108,41 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     except OSError as error:
         said = f"expected to read {source}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("ls", "-l", source)) from error
-    tables = _tables(data, "stdin" if source == STDIN else source, path, options)
+    name = "stdin" if source == STDIN else source
+    tables = _tables(data, name, path, options)
     if len(tables) > 1 and options.metrics:
         # Of several tables in one document, those that have a metric that was asked for.
         named = [t for t in tables if isinstance(t, SourceTable) and any(map(t.fits, options.metrics))]
         tables = named or tables[:1]
     found = [read_table(table, options) if isinstance(table, SourceTable) else table for table in tables]
     with_metrics = [sheet for sheet in found if sheet.metrics]
-    for table in tables:
-        if isinstance(table, SourceTable) and not with_metrics:
-            said = f"expected a column of numbers in {table.source}, found none"
-            raise CannotVerify(f"{said}; its columns are {', '.join(table.names[:20])}", next_command=_HELP)
+    if not with_metrics:
+        names = [column for table in tables if isinstance(table, SourceTable) for column in table.names]
+        said = f"expected a column of numbers in {name}, found none; its columns are {few(names, 20)}"
+        raise CannotVerify(said, next_command=_HELP)
     return with_metrics
 
 
 def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:
-    from karat.changepoints.readers.tables import HEAD, read_database
+    from karat.changepoints.readers.logs import grepped_logs, is_expression, read_grepped
 
     if data.startswith(HEAD):
         if name == "stdin":
             raise wrong_usage("expected a text on stdin, found an SQLite database, which must be a file")
         return read_database(path, name, options)
-    found = _log(data, name, options)
-    if found is not None:
-        return (found,)
-    given = {
-        "--table": (options.table, "an SQLite database"),
-        "--stage": (options.stage, "the journal of a hunt"),
-        "--name-pattern": (options.name_pattern, "logs"),
-        "--year": (options.year, "logs"),
-    }
+    if options.metrics and all(map(is_expression, options.metrics)) and (grepped := grepped_logs(data)):
+        return (read_grepped(grepped, name, options),)
+    given = {"--table": (options.table, "an SQLite database"), "--stage": (options.stage, "the journal of a hunt")}
     for option, (value, what) in given.items():
         if value:  # what was asked for and cannot be done here is not ignored
             raise wrong_usage(f"expected {what} for {option}, found {name}, which is none")
-    found = _golden(data, name, options)
-    tables = (found,) if found is not None else _text(data, name)
+    is_json = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
+    tables = read_json(data, name) or read_lines(data, name) if is_json else read_csv(data, name)
     if not tables:
-        looks = f"text that begins with {data[:40].decode('utf-8', 'replace')!r}"
-        if not data.strip():
-            looks = "an empty file"
-        elif b"\0" in data[:65536]:
-            looks = "binary data"
-        said = f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {looks}"
+        looks = f"text that begins with {data[:40].decode('utf-8', 'replace')!r}" if data.strip() else "an empty file"
+        said = f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or what grep printed of logs, found {looks}"
         raise CannotVerify(said, next_command=_HELP)
     return tables
-
-
-def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
-    """A log, or what grep printed of logs: where --metric is an expression."""
-    from karat.changepoints.readers.logs import is_expression
-
-    if not options.metrics or not all(is_expression(metric) for metric in options.metrics):
-        return None
-    from karat.changepoints.readers.logs import grepped_logs, read_grepped, read_one_log
-
-    tables = _text(data, name)
-    if any(set(options.metrics) & set(table.names) for table in tables):
-        return None
-    grepped = grepped_logs(data)
-    if grepped:
-        return read_grepped(grepped, name, options)
-    found = read_one_log(data, name, options)
-    # A misspelt column such as "time (ms)" looks like an expression, too; a table says which columns it has.
-    return None if tables and not found.rows else found
-
-
-def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
-    """A golden's curves, by step."""
-    from karat.goldens.formats import read as read_golden
-    from karat.goldens.shapes import Series as Curves
-
-    if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or b'"values"' not in data:
-        return None
-    reading = read_golden(data, name)
-    if not isinstance(reading.golden, Curves) or not reading.golden.metrics:
-        return None
-    curves = reading.golden.metrics
-    cells: dict[int, dict[str, Cell]] = {}
-    number = partial(sheets.number_cell, nan="missing")  # "nan" is how a golden writes that there is no sample
-    wanted = [metric for metric in curves if not options.metrics or metric in options.metrics]
-    for metric in wanted:
-        steps, values = curves[metric].steps.tolist(), curves[metric].values.tolist()
-        for step, value in zip(steps, values, strict=True):
-            cells.setdefault(step, {})[metric] = number(value)
-    rows = [SheetRow(label=str(step), cells=cells[step], at=float(step)) for step in sorted(cells)]
-    return Sheet(source=name, metrics=tuple(wanted), rows=tuple(rows), findings=reading.findings)
-
-
-def _text(data: bytes, name: str) -> tuple[SourceTable, ...]:
-    from karat.changepoints.readers.tables import read_csv, read_json, read_lines
-
-    found = read_json(data, name)
-    if found:
-        return found
-    begins = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    table = read_lines(data, name) if begins in {b"{", b"["} else read_csv(data, name)
-    return () if table is None else (table,)
 
 
 def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tuple[str, ...]]:
@@ -208,8 +151,6 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     rows: Sequence[SheetRow] = sheet.rows
     if not sheet.ordered and rows and all(row.at is not None for row in rows):
         rows = sorted(rows, key=lambda row: row.at)  # type: ignore[arg-type, return-value] # one kind per sheet
-    elif options.newest_first:
-        rows = rows[::-1]
     # Rows of one label become one row, where the first of them is.
     places: dict[str, list[SheetRow]] = {}
     for row in rows:
@@ -224,8 +165,7 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
         labels = "1 label occurs" if joined == 1 else f"{joined:,} labels occur"
         notes.append(f"{labels} more than once; the values are repeats of one point")
     rows = rows if sheet.ordered else add_missing_points(rows)
-    first = _place(rows, options.since, "--since") if options.since else 0
-    last = _place(rows, options.until, "--until", after=True) if options.until else len(rows)
+    first = _place(rows, options.since) if options.since else 0
     known = {metric: direction(metric, options) or sheet.better.get(metric) for metric in sheet.metrics}
     guesses = {
         name: learned_direction(name, sheet.units.get(name, ""))
@@ -241,7 +181,7 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     made = (
         Series(
             metric=metric,
-            observations=tuple(_observation(row, metric) for row in rows[first:last]),
+            observations=tuple(_observation(row, metric) for row in rows[first:]),
             better=known[metric] or learned.get(metric),
             unit=sheet.units.get(metric, ""),
             source=sheet.source,
@@ -251,24 +191,17 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     return tuple(made), tuple(notes)
 
 
-def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = False) -> int:
-    """Where a label or a moment cuts the rows: before it, or after it."""
+def _place(rows: Sequence[SheetRow], text: str) -> int:
+    """How many rows are before a label or a moment."""
     for n, row in enumerate(rows):
         if row.label == text:
-            return n + 1 if after else n
+            return n
     when = sheets.parse_date(text)
-    if when is None and all(row.when is None for row in rows):
-        # Month and day, among logs whose names say no more.
-        name = read_names([text]).found.get(text)
-        when = name.at if name is not None else None
     moments = [row.at for row in rows if isinstance(row.at, datetime)]
     if when is None or len(moments) != len(rows) or not rows:
         ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
-        raise wrong_usage(f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}")
+        raise wrong_usage(f"expected --since to be a label or a moment of the series ({ends}), found {text!r}")
     limit = sheets.utc(when)
-    if after:
-        # A day without an hour is meant to its end.
-        limit += timedelta(days=1) if len(text.strip()) <= 10 else timedelta(microseconds=1)
     return sum(one < limit for one in moments)
 
 

@@ -1,4 +1,5 @@
-"""Tables: CSV with any delimiter and with or without a header, JSON, JSON Lines; and SQLite.
+"""Tables: CSV with or without a header, JSON, JSON Lines; and SQLite. Which column of one has labels, which has dates, and
+which are metrics.
 
 A database is the journal of a hunt, or any table; it is opened read-only, also while somebody writes.
 """
@@ -12,88 +13,226 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 import msgspec
 
 from karat.changepoints.readers import sheets
-from karat.changepoints.readers.columns import SourceTable
 from karat.changepoints.readers.sheets import Cell, NoSample, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Better, Outcome, no_such, wrong_usage
-from karat.findings import CannotVerify, Finding, warn
+from karat.findings import CannotVerify, Finding, Severity, warn
 from karat.goldens.text_file import BOM, LimitedFindings
+from karat.report.words import few
 from karat.system.command import Command
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-_LOOKED_AT = 50
-_ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
-"""What precedes the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
+_TIMES = ("timestamp", "datetime", "date", "time", "when", "at", "night", "day", "created", "created_at", "commit_date")
+_LABELS = (
+    "label", "commit", "sha", "git_commit", "revision", "rev", "hash", "version", "release", "tag", "build", "image",
+    "point", "name", "id", "run", "run_id",
+)  # fmt: skip
+_COUNTERS = ("step", "iteration", "iter", "index", "n", "#", "i", "x", "number", "epoch")
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHORT = 10
+_NAMED = 8
+_FEWEST = 5  # rows of which one can tell that a column only counts them
+
+
+class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as it was read: names, rows of cells, and on which line each row stood."""
+
+    source: str
+    names: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+    lines: Sequence[int] = ()
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    def fits(self, wanted: str) -> list[int]:
+        return [at for at, n in enumerate(self.names) if n == wanted or fnmatchcase(n, wanted)]
+
+    def named(self, name: str, option: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        raise no_such(option, f"name a column of {self.source}", name, self.names)
+
+    def column(self, at: int) -> list[Any]:
+        return [row[at] for row in self.rows]
+
+    def base(self, at: int) -> str:
+        """The name of a column without the records that it was found in."""
+        return self.names[at].rpartition(".")[2].strip().lower()
+
+    def place(self, row: int) -> str:
+        return f"line {self.lines[row]}" if self.lines else f"record {row + 1}"
+
+
+def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
+    """What each column is: an option says it, else a telling name, else the cells."""
+    asked = list(dict.fromkeys(at for m in options.metrics for at in table.fits(m) or [table.named(m, "--metric")]))
+    free = [at for at in range(len(table.names)) if at not in asked]
+    time, moments = _time(table, options, free)
+    x = table.named(options.x, "--x") if options.x else _labels(table, free, time)
+    others = [at for at in free if at not in {x, time}]
+    numeric = [at for at in others if _is_metric(table, at)]
+    metrics = asked or [at for at in numeric if not _counts_rows(table, at)] or numeric
+    notes = []
+    if not options.x and x is not None and x != time:
+        notes.append(f"labels are column {table.names[x]!r} (--x names another)")
+    if time is not None and time != x:
+        notes.append(f"ordered by column {table.names[time]!r} (--time names another)")
+    left = [repr(table.names[at]) for at in others if at not in metrics]
+    if left and not asked:
+        notes.append(f"left out, as they count rows or hold no plain numbers: {few(left, _NAMED)}")
+    odd = LimitedFindings()
+    found = [_cells(table, metrics, n, odd) for n in range(len(table.rows))]
+    labels = _texts(table, x, moments if x == time else None)
+    order = moments or _counted(table, x) or [None] * len(labels)
+    rows = [
+        SheetRow(label=label, cells=cells, at=at, when=at if isinstance(at, datetime) else None)
+        for label, cells, at in zip(labels, found, order, strict=True)
+    ]
+    return Sheet(
+        source=table.source,
+        metrics=tuple(table.names[at] for at in metrics),
+        rows=tuple(rows),
+        units=table.units,
+        findings=(*table.findings, *odd.findings()),
+        notes=tuple(notes),
+    )
+
+
+def _time(table: SourceTable, options: ReadOptions, free: Sequence[int]) -> tuple[int | None, list[datetime] | None]:
+    """The column that says when each row was, and what it says, in UTC."""
+    wanted = [table.named(options.time, "--time")] if options.time else sorted(free, key=partial(_rank, table, _TIMES))
+    for at in wanted:
+        clock = bool(options.time) or table.base(at) in _TIMES
+        moments = sheets.parse_dates(table.column(at), clock=clock)
+        if moments is not None:
+            return at, moments
+    if options.time:
+        cells = enumerate(table.column(wanted[0]))
+        odd = (f"{str(c)[:40]!r} on {table.place(n)}" for n, c in cells if sheets.parse_dates([c], clock=True) is None)
+        raise wrong_usage(
+            f"expected every cell of column {options.time!r} of {table.source} to say when,"
+            f" as 2023-08-24, 2023-08-24T13:00Z or seconds since 1970; found {next(odd, 'a mixture of forms')}"
+        )
+    return None, None
+
+
+def _rank(table: SourceTable, wanted: Sequence[str], at: int) -> int:
+    return wanted.index(table.base(at)) if table.base(at) in wanted else len(wanted)
+
+
+def _labels(table: SourceTable, free: Sequence[int], time: int | None) -> int | None:
+    """The column of labels: one with a telling name, else that of moments, else one that counts, else one of texts."""
+    telling = [at for at in sorted(free, key=partial(_rank, table, _LABELS)) if table.base(at) in _LABELS]
+    counting = [at for at in free if table.base(at) in _COUNTERS and _counted(table, at)]
+    texts = [at for at in free if all(sheets.number(cell) is None for cell in table.column(at))]
+    candidates = [*telling, *([] if time is None else [time]), *counting, *texts]
+    return next((at for at in candidates if at == time or _tells_apart(table, at)), None)
+
+
+def _tells_apart(table: SourceTable, at: int) -> bool:
+    """Whether a column has another word for most rows: a branch's name labels nothing."""
+    cells = [str(cell) for cell in table.column(at) if not sheets.is_empty(cell)]
+    return 2 * len(cells) > len(table.rows) and 2 * len(set(cells)) > len(cells)
+
+
+def _counted(table: SourceTable, at: int | None) -> list[float] | None:
+    """The whole numbers of a column that has nothing else, and another one for most rows."""
+    found = [] if at is None else [sheets.number(cell) for cell in table.column(at)]
+    whole = [value for value in found if value is not None and value.is_integer()]
+    return whole if whole and len(whole) == len(found) and 2 * len(set(whole)) > len(whole) else None
+
+
+def _is_metric(table: SourceTable, at: int) -> bool:
+    """Whether most cells that hold something hold numbers, and not moments."""
+    held = [cell for cell in table.column(at) if not sheets.is_empty(cell) and not isinstance(cell, bool)]
+    numbers = sum(sheets.read_cell(cell) is not sheets.BROKEN for cell in held)
+    is_clock = table.base(at) in _TIMES and sheets.parse_dates(held, clock=True) is not None
+    return numbers > 0 and 2 * numbers > len(held) and not is_clock
+
+
+def _counts_rows(table: SourceTable, at: int) -> bool:
+    """Whether each number of a column is as much above the one before."""
+    found = [sheets.number(cell) for cell in table.column(at)]
+    apart = {b - a for a, b in pairwise(found) if a is not None and b is not None}
+    return len(found) >= _FEWEST and None not in found and len(apart) == 1 and min(apart) > 0
+
+
+def _texts(table: SourceTable, x: int | None, moments: Sequence[datetime] | None) -> list[str]:
+    """The labels of the rows."""
+    if x is None:
+        return [str(n) for n in range(1, len(table.rows) + 1)]
+    cells = ["" if sheets.is_empty(cell) else str(cell).strip() for cell in table.column(x)]
+    if moments is not None:
+        # A date is its own label, 20230824 too; a number of seconds is written out.
+        return [
+            cell if sheets.number(cell) is None or len(cell) == 8 else f"{when:%Y-%m-%dT%H:%M:%SZ}"
+            for cell, when in zip(cells, moments, strict=True)
+        ]
+    return [cell[:_SHORT] if _SHA.fullmatch(cell) else cell or f"({table.place(n)})" for n, cell in enumerate(cells)]
+
+
+def _cells(table: SourceTable, metrics: Sequence[int], n: int, odd: LimitedFindings) -> dict[str, Cell]:
+    found = {table.names[at]: sheets.read_cell(table.rows[n][at]) for at in metrics}
+    for at in metrics:
+        if found[table.names[at]] is sheets.BROKEN:
+            odd.note("unreadable", Severity.WARN, partial(_unread, table, n, at))
+    return found
+
+
+def _unread(table: SourceTable, n: int, at: int) -> Finding:
+    name, where = table.names[at], table.place(n)
+    said = (
+        f"expected a number in column {name!r} on {where}, found {str(table.rows[n][at])[:40]!r};"
+        " the point counts as one that could not be tried"
+    )
+    return warn("unreadable", said, path=table.source, metric=name, where=where)
+
+
 _DEEPEST = 6
 _MOST = 400  # columns that are taken unless --metric names some
 
 
-def decode(data: bytes) -> str:
-    """The text of a file, whatever its encoding; bytes that are no text come out as odd letters."""
-    if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-        return data.decode("utf-16", "replace")
-    try:
-        return data.removeprefix(BOM).decode("utf-8")
-    except UnicodeDecodeError:  # what spreadsheets in western Europe write
-        return data.decode("cp1252", "replace")
-
-
-def read_csv(data: bytes, source: str) -> SourceTable | None:
-    """The table in the bytes; None if they hold none."""
-    if b"\0" in data[:65536] and data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
-        return None
-    text = decode(data)
-    delimiter = delimiter_of(text)
+def read_csv(data: bytes, source: str) -> tuple[SourceTable, ...]:
+    """The table in CSV, or none."""
+    if b"\0" in data[:65536]:
+        return ()
+    text = data.removeprefix(BOM).decode("utf-8", "replace")
     odd = LimitedFindings()
-    rows = list(_rows(text, delimiter, odd, source))
+    rows = list(_rows(text, odd, source))
     if not rows:
-        return None
-    names, first = _header(rows, commented=_commented(text, delimiter))
+        return ()
+    names, first = _header(rows)
     width = len(names)
     for line, row in rows[first:]:
         if len(row) != width:
             said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
             odd.add(warn("ragged-row", said, path=source, where=f"line {line}"))
-    return SourceTable(
+    table = SourceTable(
         source=source,
         names=tuple(names),
         rows=[(row + [""] * width)[:width] for _, row in rows[first:]],
         lines=[line for line, _ in rows[first:]],
-        decimal_comma=delimiter == ";",
         findings=odd.findings(),
     )
+    return (table,)
 
 
-def delimiter_of(text: str) -> str:
-    """The delimiter that gives the first lines the same number of fields, and the most of them."""
-    lines = [line for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip() and line[:1] != "#"]
-    best, score = ",", 0
-    for delimiter in ",;\t|":
-        widths = Counter(len(row) for row in _parsed(lines, delimiter))
-        if widths:
-            width, times = widths.most_common(1)[0]
-            if width > 1 and times * 2 > len(lines) and times * width > score:
-                best, score = delimiter, times * width
-    return best
-
-
-def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
-    try:
-        return list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
-    except csv.Error:
-        return []
-
-
-def _rows(text: str, delimiter: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not empty, with their line numbers."""
+def _rows(text: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty, with their line numbers. What the first of them has most of parts the fields."""
+    head = next((line for line in text.splitlines() if line.strip() and line[0] != "#"), "")
+    delimiter = max(",;\t|", key=head.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
         try:
@@ -108,142 +247,70 @@ def _rows(text: str, delimiter: str, odd: LimitedFindings, source: str) -> Itera
             yield reader.line_num, row
 
 
-def _header(rows: list[tuple[int, list[str]]], *, commented: list[str]) -> tuple[list[str], int]:
+def _header(rows: list[tuple[int, list[str]]]) -> tuple[list[str], int]:
     """The names of the columns, and where the rows begin: a header has no number in it."""
     first = [cell.strip() for cell in rows[0][1]]
     # A single line is a header only if it has several fields: else it is one word of whatever the file is.
-    is_header = not any(sheets.number(cell) is not None for cell in first)
-    if is_header and (len(rows) > 1 or len(first) > 1):
-        return _unique([cell or f"column {n}" for n, cell in enumerate(first, 1)]), 1
-    if len(commented) == len(first):
-        return _unique(commented), 0
-    return (["value"] if len(first) == 1 else [f"column {n}" for n in range(1, len(first) + 1)]), 0
-
-
-def _commented(text: str, delimiter: str) -> list[str]:
-    """The fields of the last comment before the first row, which may be a header."""
-    found: list[str] = []
-    for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]:
-        if line.strip() and not line.startswith("#"):
-            break
-        parsed = _parsed([line.lstrip("# ")], delimiter)
-        found = [cell.strip() for row in parsed for cell in row] or found
-    return found
-
-
-def _unique(names: list[str]) -> list[str]:
-    seen: Counter[str] = Counter()
-    out = []
-    for name in names:
-        seen[name] += 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return out
+    if any(sheets.number(cell) is not None for cell in first) or (len(rows) == 1 and len(first) == 1):
+        return ["value"] if len(first) == 1 else [f"column {n}" for n in range(1, len(first) + 1)], 0
+    seen = Counter(first)
+    names = (cell if cell and seen[cell] == 1 else f"{cell} column {n}" for n, cell in enumerate(first, 1))
+    return [name.strip() for name in names], 1
 
 
 def read_json(data: bytes, source: str) -> tuple[SourceTable, ...]:
-    """The tables in a JSON document, or in a script that assigns one; none if it holds none."""
-    text = data.removeprefix(BOM).strip()
-    script = _ASSIGNED.match(text[:200])
-    if script:
-        text = text[script.end() :].rstrip(b" \t\r\n;")
-    if text[:1] not in {b"{", b"["}:
+    """The tables in a JSON document: one, or the lists of records in an object, as {"results": [...]}; none if it holds none."""
+    value = _parse_json(data)
+    if isinstance(value, dict) and any(map(_is_records, value.values())):
+        found = {key: item for key, item in value.items() if _is_records(item)}
+        several = len(found) > 1
+        return tuple(_of_records(item, f"{source} {key}" if several else source) for key, item in found.items())
+    if _is_records(value):
+        return (_of_records(value, source),)
+    if not value or not isinstance(value, dict | list):
         return ()
-    value = parse_json(text)
-    table = table_of(value, source)
-    if table is not None:
-        return (table,)
-    return tuple(_inner_tables(value, source)) if isinstance(value, dict) else ()
-
-
-def _inner_tables(document: dict[str, Any], source: str) -> Iterator[SourceTable]:
-    """The lists of records in a document around them, at the first depth that has any: {"results": [...]}."""
-    level: list[tuple[str, Any]] = [("", document)]
-    for _ in range(_DEEPEST):
-        level = [
-            (f"{path}.{key}" if path else key, item)
-            for path, held in level
-            if isinstance(held, dict)
-            for key, item in held.items()
-        ]
-        lists = [(path, item) for path, item in level if _is_records(item)]
-        for path, item in lists:
-            table = _of_records(item, source if len(lists) == 1 else f"{source} {path}")
-            if table is not None:
-                yield table
-        if lists:
-            return
+    plain = value.values() if isinstance(value, dict) else value
+    if any(isinstance(item, dict | list) for item in plain):
+        return ()
+    if isinstance(value, dict):
+        return (SourceTable(source=source, names=("label", "value"), rows=list(value.items())),)
+    return (SourceTable(source=source, names=("value",), rows=[(item,) for item in value]),)
 
 
 def _is_records(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
-def parse_json(data: bytes) -> Any:
-    """The JSON value in the bytes; None if there is none."""
-    # The second parser takes the NaN and Infinity that Python writes, which are no JSON.
-    for parse in (msgspec.json.decode, json.loads):
-        try:
-            return parse(data.removeprefix(BOM))
-        except (ValueError, RecursionError):
-            continue
-    return None
+def _parse_json(data: bytes) -> Any:
+    """The JSON value in the bytes, with the NaN and Infinity that Python writes; None if there is none."""
+    try:
+        return json.loads(data.removeprefix(BOM))
+    except (ValueError, RecursionError):
+        return None
 
 
-def read_lines(data: bytes, source: str) -> SourceTable | None:
-    """The table in JSON Lines; None unless most lines are objects."""
+def read_lines(data: bytes, source: str) -> tuple[SourceTable, ...]:
+    """The table in JSON Lines; none unless most lines are objects."""
     odd = LimitedFindings()
-    records: list[Any] = []
-    lines: list[int] = []
-    bad = 0
-    for line, raw in enumerate(data.removeprefix(BOM).splitlines(), 1):
-        if not raw.strip():
-            continue
-        record = parse_json(raw)
-        if isinstance(record, dict):
-            records.append(record)
-            lines.append(line)
-            continue
-        bad += 1
-        said = f"expected a JSON object on line {line}, found {raw[:40].decode('utf-8', 'replace')!r}; it was left out"
+    held = {line: raw for line, raw in enumerate(data.removeprefix(BOM).splitlines(), 1) if raw.strip()}
+    parsed = {line: _parse_json(raw) for line, raw in held.items() if raw.lstrip().startswith(b"{")}
+    records = {line: found for line, found in parsed.items() if found and isinstance(found, dict)}
+    if not records or 2 * len(records) < len(held):
+        return ()
+    for line in sorted(held.keys() - records.keys()):
+        found = held[line][:40].decode("utf-8", "replace")
+        said = f"expected a JSON object on line {line}, found {found!r}; it was left out"
         odd.add(warn("unreadable", said, path=source, where=f"line {line}"))
-        if bad > 20 and bad > len(records):
-            return None
-    if not records or bad > len(records):
-        return None
-    return _of_records(records, source, lines=lines, findings=odd.findings())
-
-
-def table_of(value: Any, source: str) -> SourceTable | None:
-    if isinstance(value, dict):  # label → value, label → record, or name → list
-        items = list(value.values())
-        lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
-        if lists and not any(isinstance(c, dict | list) for held in items for c in held[:100]):
-            rows = list(zip(*items, strict=True))
-            return SourceTable(source=source, names=tuple(value), rows=rows) if rows else None
-        if len(items) > 1 and all(isinstance(item, dict) for item in items):
-            return _of_records([{"label": label, **item} for label, item in value.items()], source)
-        if items and not any(isinstance(item, dict | list) for item in items):
-            return SourceTable(source=source, names=("label", "value"), rows=list(value.items()))
-    if not isinstance(value, list) or not value:
-        return None
-    if _is_records(value):
-        return _of_records(value, source)
-    if all(isinstance(item, list) and len(item) == 2 for item in value):
-        return SourceTable(source=source, names=("label", "value"), rows=value)
-    if not any(isinstance(item, dict | list) for item in value):
-        return SourceTable(source=source, names=("value",), rows=[(item,) for item in value])
-    return None
+    return (_of_records([*records.values()], source, lines=[*records], findings=odd.findings()),)
 
 
 def _of_records(
     records: Sequence[Mapping[str, Any]], source: str, *, lines: Sequence[int] = (), findings: tuple[Finding, ...] = ()
-) -> SourceTable | None:
+) -> SourceTable:
     units: dict[str, str] = {}
     flat = [dict(_fields(record, units)) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))[:_MOST]
     rows = [tuple(record.get(name) for name in names) for record in flat]
-    if not names:
-        return None
     return SourceTable(source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings)
 
 
@@ -266,7 +333,6 @@ def _fields(
 
 HEAD = b"SQLite format 3\0"
 _VIEW = "series"
-_BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": "equal"}
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 
 
@@ -289,7 +355,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
                 raise no_such("--table", f"name a table of {source}", table, names)
             columns = _columns(connection, table)
             if table == _VIEW and set(_JOURNAL) <= set(columns):
-                return _journal(connection, source, options)
+                return tuple(_journal(connection, source, options))
             if options.stage:
                 raise wrong_usage(f"expected the journal of a hunt for --stage, found the table {table!r} of {source}")
             rows = sqlite.rows(connection, f"SELECT * FROM {_quoted(table)}")  # noqa: S608 - a name from the database
@@ -309,71 +375,46 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple[Sheet, ...]:
-    """The stages of a hunt, one sheet each."""
+def _journal(connection: Connection, source: str, options: ReadOptions) -> Iterator[Sheet]:
+    """A sheet for each stage; its metrics are those of the hunt, in its order."""
     from karat.system.foreign import sqlite
 
-    query = f"SELECT {', '.join(map(_quoted, _JOURNAL))} FROM {_VIEW} ORDER BY stage, position"  # noqa: S608 - our own names
-    stages: dict[str, list[tuple[Any, ...]]] = {}
-    for row in sqlite.rows(connection, query):
-        stages.setdefault(str(row[0]), []).append(row)
+    settings = {
+        str(name): (better, str(unit or ""))
+        for name, better, unit in sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
+    }
+    if odd := next((name for name in options.metrics if name not in settings), None):
+        raise no_such("--metric", f"be a metric of {source}", odd, list(settings))
+    metrics = tuple(name for name in settings if not options.metrics or name in options.metrics)
+    query = f"SELECT {', '.join(_JOURNAL)} FROM {_VIEW} ORDER BY stage, position"  # noqa: S608 - our own names
+    found = sqlite.rows(connection, query)
+    stages = list(dict.fromkeys(str(row[0]) for row in found))
     if options.stage and options.stage not in stages:
-        raise no_such("--stage", "be a stage of the hunt", options.stage, list(stages))
-    wanted = {options.stage: stages[options.stage]} if options.stage else stages
-    settings: dict[str, tuple[str, str]] = {}
-    if {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
-        found = sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
-        settings = {str(name): (str(better or ""), str(unit or "")) for name, better, unit in found}
-    several = len(wanted) > 1
-    return tuple(_stage(source, stage, rows, settings, options, several=several) for stage, rows in wanted.items())
+        raise no_such("--stage", "be a stage of the hunt", options.stage, stages)
+    for stage in [options.stage] if options.stage else stages:
+        points = groupby((row for row in found if str(row[0]) == stage), key=lambda row: row[1])
+        yield Sheet(
+            source=f"{source} stage {stage}",
+            metrics=metrics,
+            rows=tuple(_point([*rows], metrics, source) for _, rows in points),
+            units={name: settings[name][1] for name in metrics},
+            better={name: better for name in metrics if (better := settings[name][0]) in get_args(Better)},
+            ordered=True,
+        )
 
 
-def _stage(
-    source: str,
-    stage: str,
-    rows: Sequence[Sequence[Any]],
-    settings: Mapping[str, tuple[str, str]],
-    options: ReadOptions,
-    *,
-    several: bool,
-) -> Sheet:
-    """`settings`: metric → which direction is better, and its unit."""
-    there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
-    # Those of the hunt first, in its order.
-    ranks = {name: rank for rank, name in enumerate(settings)}
-    metrics = sorted(there, key=lambda name: ranks.get(name, len(ranks)))
-    for name in options.metrics:
-        if name not in metrics:
-            raise no_such("--metric", f"be a metric of {source}", name, metrics)
-    wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
-    points: dict[Any, list[Sequence[Any]]] = {}
-    for row in rows:
-        points.setdefault(row[1], []).append(row)
-
-    def cell(row: Sequence[Any]) -> Cell:
-        value, outcome, signature = row[5], row[6], row[7]
-        if value is not None:
-            return sheets.read_cell(value, nan=options.nan)
+def _point(rows: Sequence[Sequence[Any]], metrics: Sequence[str], source: str) -> SheetRow:
+    """All attempts at one point of a hunt."""
+    stage, _, label, at, *_ = rows[0]
+    cells: dict[str, list[Cell]] = {name: [] for name in metrics}
+    for *_, metric, value, outcome, signature in rows:
         kind = Outcome(outcome) if outcome in set(Outcome) else Outcome.BROKEN
-        return NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
-
-    made = []
-    for held in points.values():
-        label, at = str(held[0][2]), held[0][3]
-        when = sheets.since_1970(at) or sheets.parse_date(at)
-        of_metric: dict[str, list[Sequence[Any]]] = {name: [] for name in wanted}
-        for row in held:
-            for name in wanted if row[4] is None else (str(row[4]),):
-                of_metric.setdefault(name, []).append(row)
-        cells = {name: sheets.join_cells(map(cell, of_metric[name])) for name in wanted}
-        log = Command("karat", "hunt", "show", label, "--stage", stage, "--journal", source)
-        made.append(SheetRow(label=label, cells=cells, when=None if when is None else sheets.utc(when), log=log))
-    known = {name: settings[name] for name in wanted if name in settings}
-    return Sheet(
-        source=f"{source} stage {stage}" if several else source,
-        metrics=wanted,
-        rows=tuple(made),
-        units={name: unit for name, (_, unit) in known.items()},
-        better={name: _BETTER[said] for name, (said, _) in known.items() if said in _BETTER},
-        ordered=True,
+        none = NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
+        cells.get(str(metric), []).append(none if value is None else sheets.read_cell(value))
+    when = sheets.parse_date(at)
+    return SheetRow(
+        label=str(label),
+        cells={name: sheets.join_cells(held) for name, held in cells.items()},
+        when=None if when is None else sheets.utc(when),
+        log=Command("karat", "hunt", "show", str(label), "--stage", str(stage), "--journal", source),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from karat.cli.group import LazyGroup
-from karat.cli.output import quiet_option
+from karat.cli.output import report_options as reports
 from karat.findings import UsageError
 
 COMMANDS = {
@@ -24,8 +24,6 @@ COMMANDS = {
     "show": "Show one point of a hunt: its attempts, identity and logs.",
 }
 _EXAMPLES = """
-\b
-Examples:
   karat hunt init --preset git && karat hunt
   karat hunt -- python -m pytest -q tests/test_loss.py
   karat hunt split --code v1.2..v1.3 --packages old.txt..new.txt -- python bench.py
@@ -42,7 +40,9 @@ _HOMES = {
     "resume": "journal:resume",
     "status": "journal:status",
     "report": "journal:report",
-    "try": "show:try_point",
+    "try": "journal:try_point",
+    "show": "journal:show",
+    "init": "run:init",
 }
 
 
@@ -68,6 +68,9 @@ class ProbeCommand(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The usage line, with it."""
         return [*super().collect_usage_pieces(ctx), "[-- CMD...]"]
+
+
+report_options = reports("karat.hunt/1", "html", "markdown")
 
 
 def probe_options(*, needed: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -136,35 +139,11 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--journal, --fresh, --resume and --dry-run, of those who begin a hunt."""
+    """--journal, --fresh and --dry-run, of those who begin a hunt."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Show points, runs, time and GPUs; run nothing."),
-        click.option("--resume", is_flag=True, help="Continue the existing journal."),
         click.option("--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."),
         click.option("--journal", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."),
     ):
         function = option(function)
     return function
-
-
-def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--json, --html, --markdown and --quiet, of those who report a hunt; handed on as `reports`."""
-
-    @functools.wraps(function)
-    def command(
-        *, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool, **more: Any
-    ) -> int:
-        from karat.cli.hunt.session import Reports
-
-        reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
-        return int(function(reports=reports, **more))
-
-    wrapped = quiet_option(command)
-    for name, what in (
-        ("markdown", "Write the text of an issue"),
-        ("html", "Write a self-contained page"),
-        ("json", "Write the report, schema karat.hunt/1"),
-    ):
-        file = click.option(f"--{name}", f"{name}_file", metavar="F", help=f"{what}; - is stdout.")
-        wrapped = file(wrapped)
-    return wrapped

@@ -11,16 +11,35 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from karat.cli.output import bytes_line, complain, deliver
+from karat.cli.group import STORE_COMMANDS, LazyGroup
+from karat.cli.output import Reports, bytes_line, complain
 from karat.findings import ExitCode, Finding, KaratError, UsageError, fail
 from karat.report.terminal import say
 
 if TYPE_CHECKING:
     import msgspec
 
-    from karat.store.settings import StoreSettings
+    from karat.settings import StoreSettings
 
 T = TypeVar("T", bound="msgspec.Struct")
+
+_EXAMPLES = """
+  karat store push captures models/nightly
+  karat store ls
+  karat store pull models/nightly goldens
+"""
+
+
+_HOMES = {name: f"commands:{name}" for name in STORE_COMMANDS}
+
+
+@click.group(cls=LazyGroup, summaries=STORE_COMMANDS, package=__name__, homes=_HOMES, epilog=_EXAMPLES)
+def command() -> None:
+    """Keep captured cases in a folder or a bucket.
+
+    Each command also works without the word store: `karat push` is `karat store push`.
+    """
+
 
 store_option = click.option(
     "--store", metavar="URL", help="A folder, or s3://, gs://, az://; by default KARAT_STORE, or [store] of karat.toml."
@@ -48,8 +67,8 @@ def workers_of(jobs: int | None) -> int:
 class Report:
     """What a verb says, as text or as JSON, whatever came of it."""
 
-    def __init__(self, schema: str, json_file: str | None, *, quiet: bool) -> None:
-        self._schema, self._json, self._quiet = schema, json_file, quiet
+    def __init__(self, schema: str, out: Reports) -> None:
+        self._schema, self._out = schema, out
 
     def of(self, work: Callable[[], T], lines: Callable[[T], Iterable[str]], errors: Sequence[KaratError] = ()) -> int:
         """Does the work and tells of it; the exit code. `errors` is what the work leaves of its own accord."""
@@ -62,7 +81,7 @@ class Report:
             return self.failed(error)
         code = max((one.exit_code for one in errors), default=ExitCode.OK)
         self._deliver(result, tuple(_finding(one) for one in errors), code)
-        if not self._quiet and self._json != "-":
+        if self._out.shown:
             print_lines(lines(result))
         sys.stdout.flush()
         for one in errors[:12]:
@@ -91,10 +110,16 @@ class Report:
         return int(code)
 
     def _deliver(self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode) -> None:
-        if self._json is not None:
-            from karat.store.report import document
+        def document() -> bytes:
+            import msgspec
 
-            deliver(self._json, document(self._schema, result, findings, code))
+            from karat.report.json import encode, finding_json
+
+            told = None if result is None else msgspec.to_builtins(result)
+            found = [finding_json(finding) for finding in findings]
+            return encode({"schema": self._schema, "exit_code": int(code), "result": told, "findings": found})
+
+        self._out.write(json=document)
 
 
 class Meter:
@@ -116,7 +141,6 @@ class Meter:
 
 
 def notice(*, quiet: bool) -> Callable[[str], None] | None:
-    """What says something to whoever waits."""
     return None if quiet else lambda text: say(f"karat: {text}", sys.stderr)
 
 

@@ -9,17 +9,23 @@ import numpy as np
 from msgspec.structs import replace
 
 from karat.compare.explain import decimals_of, exactly, explain
-from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, tolerance_text, unknown
-from karat.compare.gate.tolerance import (
+from karat.compare.gate.result import (
     SHOWN,
+    CheckOutcome,
+    Deviation,
     Gate,
+    Judging,
+    MetricResult,
     allowance,
     at_steps,
     gate,
     gate_median,
+    outcome_of,
     relative_error,
+    result_of,
     share_inside,
     share_used,
+    unknown,
 )
 from karat.compare.gate.values import gate_leaves, missing_result
 from karat.compare.rules import Rule
@@ -89,26 +95,14 @@ def _names(series: Series) -> set[str]:
 
 
 def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None) -> MetricResult:
-    """The result of one curve that both sides have."""
     expected, mode = golden.values, rule.mode
     by_median = mode == "median" or (mode in SHOWN and rule.steady)
     if not by_median and mode not in SHOWN and actual.steps is golden.steps:  # as of nearly all
         used = share_inside(expected, actual.values, rule)
         if used is not None:
             total = len(expected)
-            return MetricResult(
-                metric=name,
-                outcome=CheckOutcome.PASS,
-                check=mode,
-                tolerance=tolerance_text(rule),
-                rule=rule.pattern,
-                origin=rule.origin,
-                total=total,
-                compared=total,
-                allowed=allowance(total, rule),
-                used=used,
-                exemption=exemption,
-            )
+            more = {"total": total, "compared": total, "allowed": allowance(total, rule)}
+            return result_of(name, rule, CheckOutcome.PASS, used=used, exemption=exemption, **more)
     got, present = at_steps(golden, actual)
     if np.count_nonzero(absent := ~np.isnan(expected) & np.isnan(got)) <= rule.missing:
         expected = np.where(absent, np.nan, expected)
@@ -120,14 +114,11 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
     error, tolerance = verdict.error, verdict.tolerance
     if (pair := verdict.medians) is not None:
         error, tolerance = np.array([pair.got - pair.expected]), np.array([pair.tolerance])
-    result = MetricResult(
-        metric=name,
-        outcome=outcome,
-        kind=kind,
-        check=mode,
-        tolerance=tolerance_text(rule),
-        rule=rule.pattern,
-        origin=rule.origin,
+    result = result_of(
+        name,
+        rule,
+        outcome,
+        kind,
         total=int(np.count_nonzero(verdict.demanded)),
         compared=verdict.compared,
         allowed=verdict.allowed,
@@ -172,16 +163,9 @@ def curve_result(name: str, golden: Metric, actual: Metric, rule: Rule, exemptio
 
 
 def _outcome(verdict: Gate, mode: str) -> tuple[CheckOutcome, str]:
-    if not verdict.complete:
-        outcome = CheckOutcome.INFO if mode == "off" else CheckOutcome.FAIL
-        return outcome, "lost-steps" if verdict.missing.any() else "new-nan"
-    if mode in SHOWN:
-        return CheckOutcome.INFO, "out-of-tolerance" if verdict.fails else ""
-    if not verdict.compared:
-        return CheckOutcome.NOTHING_COMPARED, "nothing-compared"
-    if verdict.fails:
-        return CheckOutcome.FAIL, "out-of-tolerance"
-    return (CheckOutcome.IMPROVED, "improved") if verdict.improves else (CheckOutcome.PASS, "")
+    absent = "" if verdict.complete else "lost-steps" if verdict.missing.any() else "new-nan"
+    found = {"compared": verdict.compared > 0, "fails": verdict.fails, "improves": verdict.improves}
+    return outcome_of(mode, absent, "out-of-tolerance", **found)
 
 
 def _deviations(verdict: Gate, golden: Metric, got: Values) -> Iterator[Deviation]:

@@ -59,7 +59,6 @@ def gate_table(
                     got = _value(actual.rows[key][j] or empty)
                     cells.append(GateCell(row_name(key), _value(row[i]), got, margin))
             results += gate_cells(name, cells, judging)
-    results = list(_explained(results))
     extra = [name for name in actual.columns if name not in places]
     if extra:
         results.append(unknown("column", extra))
@@ -109,26 +108,6 @@ def _value(text: str) -> Value:
         return float(text)
     except ValueError:
         return text
-
-
-def _explained(results: Sequence[MetricResult]) -> Iterator[MetricResult]:
-    """The results; a count that moved because its row now gets further, or less far, than before says so."""
-    outcomes: dict[str, set[int | str]] = {"better": set(), "worse": set()}
-    for deviation in (d for r in results for d in r.deviations if d.how in outcomes and isinstance(d.expected, str)):
-        outcomes[deviation.how].add(deviation.place)
-    for result in results:
-        improved = result.outcome is CheckOutcome.IMPROVED
-        how, other = ("better", "worse") if improved else ("worse", "better")
-        moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
-        if (improved or result.kind == "out-of-tolerance") and moved and moved <= outcomes[other]:
-            why = (
-                "they stop earlier, so this is no improvement"
-                if improved
-                else "they get further, so there is more to count"
-            )
-            yield structs.replace(result, likely=f"the outcome of these rows is {other}: {why}")
-        else:
-            yield result
 
 
 def _widened(name: str, golden: Table, actual: Table, i: int, j: int) -> Iterator[Finding]:

@@ -20,8 +20,23 @@ import numpy as np
 from msgspec import structs
 
 from karat.compare.document import as_float, under_key
-from karat.compare.gate.result import CheckOutcome, Deviation, Judging, MetricResult, Value, tolerance_text, unknown
-from karat.compare.gate.tolerance import SHOWN, Gate, gate, median, relative_error, share_used, window_of
+from karat.compare.gate.result import (
+    SHOWN,
+    CheckOutcome,
+    Deviation,
+    Gate,
+    Judging,
+    MetricResult,
+    Value,
+    gate,
+    median,
+    outcome_of,
+    relative_error,
+    result_of,
+    share_used,
+    unknown,
+    window_of,
+)
 from karat.compare.rules import Rule, how_changed
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Values
@@ -60,22 +75,9 @@ def gate_cells(name: str, cells: Sequence[GateCell], judging: Judging, *, noun: 
 def missing_result(
     name: str, rule: Rule, total: int, exemption: int | None, *, noun: str = "step", likely: str | None = None
 ) -> MetricResult:
-    """The result of a curve or column that is not there at all."""
-    return MetricResult(
-        metric=name,
-        outcome=CheckOutcome.INFO if rule.mode == "off" else CheckOutcome.MISSING_ACTUAL,
-        kind="missing-actual",
-        check=rule.mode,
-        tolerance=tolerance_text(rule),
-        rule=rule.pattern,
-        origin=rule.origin,
-        noun=noun,
-        total=total,
-        failed=total,
-        missing=total,
-        likely=likely,
-        exemption=exemption,
-    )
+    outcome = CheckOutcome.INFO if rule.mode == "off" else CheckOutcome.MISSING_ACTUAL
+    found = {"total": total, "failed": total, "missing": total, "likely": likely, "exemption": exemption}
+    return result_of(name, rule, outcome, "missing-actual", noun=noun, **found)
 
 
 class _Deviations(msgspec.Struct, frozen=True):
@@ -88,7 +90,6 @@ class _Deviations(msgspec.Struct, frozen=True):
 
     @property
     def absent(self) -> list[Deviation]:
-        """What is not there at all, or not finite."""
         return [d for d in self.hard if d.how in {"missing", "not-finite"}]
 
     @property
@@ -126,14 +127,11 @@ def _part(
     outcome, kind = _outcome(found, rule.mode, cells, noun)
     objecting = [d for d in deviations if d.how != "better"]
     shown = objecting or found.better
-    return MetricResult(
-        metric=name,
-        outcome=outcome,
-        kind=kind,
-        check=rule.mode,
-        tolerance=tolerance_text(rule),
-        rule=rule.pattern,
-        origin=rule.origin,
+    return result_of(
+        name,
+        rule,
+        outcome,
+        kind,
         noun=noun,
         total=len(demanded),
         compared=len(demanded) - len(found.absent),
@@ -145,38 +143,31 @@ def _part(
         first=shown[0] if shown else None,
         worst=max(shown, key=_size) if shown else None,
         deviations=(*objecting, *found.better),
-        likely=_likely(found, len(demanded)) if kind else None,
+        likely=_likely(found) if kind else None,
         used=share_used(numbers.error, numbers.tolerance),
         exemption=exemption,
     )
 
 
 def _is_outcome(deviation: Deviation) -> bool:
-    """Whether it is about an outcome rather than a number."""
     return isinstance(deviation.expected, str)
 
 
 def _outcome(found: _Deviations, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
-    if found.absent:
-        missing = any(d.how == "missing" for d in found.absent)
-        outcome = CheckOutcome.INFO if mode == "off" else CheckOutcome.FAIL
-        return outcome, "missing-actual" if missing else "new-nan"
-    if not any(cell.demanded for cell in cells):
-        # An empty column expects nothing; one of NaN was meant to.
-        empty = all(cell.expected is None for cell in cells)
-        return (CheckOutcome.INFO, "") if empty else (CheckOutcome.NOTHING_COMPARED, "nothing-compared")
-    if mode in SHOWN:
-        return CheckOutcome.INFO, "out-of-tolerance" if found.fails else ""
-    if not found.fails:
-        return (CheckOutcome.IMPROVED, "improved") if found.improves else (CheckOutcome.PASS, "")
-    kind = "out-of-tolerance"
+    demanded, kind = any(cell.demanded for cell in cells), "out-of-tolerance"
+    if not demanded and all(
+        cell.expected is None for cell in cells
+    ):  # an empty column expects nothing; one of NaN was meant to
+        return CheckOutcome.INFO, ""
     if any(d.how == "worse" for d in found.hard):
         kind = "status-regressed"
     elif any(isinstance(d.expected, float) for d in found.hard):
         kind = "type-changed"
     elif found.hard:
         kind = "status-changed" if noun == "row" else "text-changed"
-    return CheckOutcome.FAIL, kind
+    missing = any(d.how == "missing" for d in found.absent)
+    absent = ("missing-actual" if missing else "new-nan") if found.absent else ""
+    return outcome_of(mode, absent, kind, compared=demanded, fails=found.fails, improves=found.improves)
 
 
 def _floats(values: Iterable[Value]) -> Values:
@@ -234,7 +225,7 @@ def _size(deviation: Deviation) -> float:
     return abs(deviation.error) / max(deviation.tolerance or 0.0, 1e-300)
 
 
-def _likely(found: _Deviations, total: int) -> str | None:
+def _likely(found: _Deviations) -> str | None:
     """What a person would say of the column, or None."""
     if any(d.how == "missing" for d in found.absent):
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
@@ -244,12 +235,6 @@ def _likely(found: _Deviations, total: int) -> str | None:
     if outcomes and max(map(len, outcomes)) <= 40:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
-    moved = found.worse or found.better
-    sizes = {d.error for d in moved if d.error is not None}
-    if len(moved) > 1 and len(sizes) == 1:
-        return f"all by {sizes.pop():+g}: one cause"
-    if total > 3 and len(moved) == total:
-        return "every value moved: the environment changed, or the way of measuring"
     return None
 
 

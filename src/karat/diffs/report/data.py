@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.result import Diff
+from karat.compare.change import Change, MetricChange, Numbers, Verdict
+from karat.diffs.result import Diff, verdict_counts
 from karat.findings import Severity
-from karat.report.words import count, magnitude, number, signed
+from karat.report.words import count, magnitude, number, severity_counts, signed
 
 if TYPE_CHECKING:
     from karat.tensors.comparison import Comparison
@@ -33,7 +33,6 @@ _PIECE = 1 << 20
 
 
 def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
-    """The rows of the CSV, by file and metric."""
     for change in sorted(diff.changes, key=lambda c: c.path):
         for row in change.metrics:
             if row.in_csv:
@@ -75,11 +74,26 @@ def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:
 
 
 def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:
-    """The tensors of all bundles, by case and name."""
     for change in sorted(diff.changes, key=lambda c: c.path):
         for row in change.metrics if isinstance(change.metrics, tuple) else ():  # of bundles no row is packed
             if row.tensor is not None:
                 yield change, row, row.tensor
+
+
+def counts(diff: Diff) -> str:
+    """What was compared, how it came out, and what there is to say, in numbers."""
+    rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
+    changed = f"{count(len(diff.changes), 'golden')} compared"
+    parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
+    if diff.unchanged:
+        parts.append(f"{diff.unchanged:,} unchanged")
+    if rows:
+        parts.append(count(rows, "row"))
+    if tensors := sum(1 for _ in tensor_rows(diff)):
+        parts.append(count(tensors, "tensor"))
+    if severities := severity_counts(diff.all_findings()):
+        parts.append(f"findings: {severities}")
+    return " · ".join(parts)
 
 
 def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
@@ -118,14 +132,12 @@ def _cell(name: str) -> str:
 
 
 def render_json(diff: Diff) -> bytes:
-    """The JSON text."""
     from karat.report.json import encode
 
     return encode(document(diff))
 
 
 def document(diff: Diff) -> dict[str, Any]:
-    """The diff as plain data."""
     from karat.report.json import finding_json
 
     return {
@@ -164,7 +176,6 @@ def totals(diff: Diff) -> dict[str, Any]:
 
 
 def change_json(c: Change) -> dict[str, Any]:
-    """One golden's change as plain data."""
     from karat.report.json import finding_json
 
     return {
@@ -179,13 +190,7 @@ def change_json(c: Change) -> dict[str, Any]:
     }
 
 
-# fmt: off
-_PLAIN = (
-    "metric", "because", "rule", "n_steps", "avg_rel_diff", "change", "mean_abs_rel_diff", "max_abs_rel_diff",
-    "mean_diff",    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
-    "nan_gained", "nan_lost", "threshold_ratio", "tolerance_ratio", "steady_rel_diff", "in_csv",
-)
-# fmt: on
+_PLAIN = ("metric", "because", "rule", "threshold_ratio", "in_csv", *Numbers.__struct_fields__)
 
 
 def _metric_json(m: MetricChange) -> dict[str, Any]:

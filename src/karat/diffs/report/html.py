@@ -12,11 +12,11 @@ import numpy as np
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.origins import place, runs
-from karat.diffs.report.data import gravity
-from karat.diffs.result import Diff, labels, verdict_counts
+from karat.diffs.report.data import counts, gravity
+from karat.diffs.result import Diff, labels
 from karat.findings import KINDS, Finding, Severity
-from karat.report.html import asset, fill, page, script_json, text
-from karat.report.words import count, few, severity_counts
+from karat.report.html import Markup, asset, fill, findings as findings_list, head, page, script_json, text
+from karat.report.words import few
 from karat.tensors.comparison import within
 from karat.tensors.report import facts
 
@@ -42,7 +42,8 @@ _NUMBERS: Final = (
     "threshold_ratio", "tolerance_ratio", "steady_rel_diff", "rule",
 )
 # fmt: on
-_FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
+_OF_TENSORS: Final = ("max_abs", "max_ulp", "sqnr_db", "cosine")
+FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
 
 _WITHOUT_ROWS: Final = {
     Verdict.UNREADABLE: KINDS["unreadable"].meaning,
@@ -53,7 +54,8 @@ _WITHOUT_ROWS: Final = {
 }
 
 _EXACT_INT: Final = 2**53
-_INT32: Final = 2**31 - 1
+_KEYS: Final = '<button type="button" id="help" title="Keyboard (?)">Keys</button>'
+_WITHOUT_SCRIPT: Final = "<p>The table and the plots need JavaScript. These findings failed:</p>"
 _SCRIPTS: Final = ("words.js", "plot.js", "page.js")
 
 
@@ -65,31 +67,31 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     # One line of the page's table each: a (file, metric), or a file that has no metrics to show.
     rows = [(file, change, row) for file, change in enumerate(diff.changes) for row in change.metrics or (None,)]
     rows.sort(key=lambda row: gravity(row[2]) if row[2] else (row[1].verdict.rank, -np.inf, -np.inf))
-    curves, places = _embed([numbers for _, _, numbers in rows], MAX_POINTS)
+    curves, places = embed([numbers for _, _, numbers in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
     files = {change.path: file for file, change in enumerate(diff.changes)}
     body = fill(
         _asset("body.html"),
         {
-            "title": text(heading),
-            "about": text(about),
-            "old": text(diff.old),
-            "new": text(diff.new),
-            "origins": "".join(_origins(diff)),
-            "totals": " ".join(_totals(diff)),
-            "command": f'<p class="command"><code id="command">{text(command)}</code></p>' if command else "",
-            "noscript": _noscript(findings),
+            "top": head(
+                heading,
+                about=Markup(_sides(diff, about) + "".join(_origins(diff))),
+                lines=[text(counts(diff))],
+                command=command,
+                tools=_KEYS,
+            ),
+            "noscript": _WITHOUT_SCRIPT + findings_list(f for f in findings if f.severity is Severity.FAIL),
             "data": script_json(
                 {
-                    "fields": _FIELDS,
+                    "fields": FIELDS,
                     "verdicts": [verdict.value for verdict in Verdict],
                     "root": diff.root,
                     "limit": MAX_POINTS,
                     "files": [
-                        [c.path, c.shape, {**c.identity, **_provenance(diff, c.path)}, names[c.path]]
+                        [c.path, c.shape, {**c.identity, **provenance_of(diff, c.path)}, names[c.path]]
                         for c in diff.changes
                     ],
-                    "rows": [_row(*row, place) for row, place in zip(rows, places, strict=True)],
+                    "rows": [row_of(*row, place) for row, place in zip(rows, places, strict=True)],
                     "findings": [
                         [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
                         for f in findings
@@ -100,8 +102,8 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                             group.severity.value,
                             group.title,
                             [[files.get(path, -1), metric] for path, metric in group.members],
-                            _plain(group.low),
-                            _plain(group.high),
+                            plain(group.low),
+                            plain(group.high),
                         ]
                         for group in sorted(diff.groups, key=lambda group: group.severity.rank)
                         if len(group.paths) > 1  # what stands alone is among the findings
@@ -120,7 +122,7 @@ def _asset(name: str) -> str:
     return asset("karat.diffs.report", f"page/{name}")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that JSON and JavaScript hold exactly; as text where they cannot."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -131,14 +133,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _sides(diff: Diff, about: str) -> str:
+    """What is compared, and what the colours of both sides are."""
+    sides = (
+        f'<span class="swatch {side}" aria-hidden="true"></span>{side} <bdi>{text(name)}</bdi>'
+        for side, name in (("old", diff.old), ("new", diff.new))
+    )
+    versus = '<span class="versus" aria-hidden="true">↔</span>'
+    return f'<span class="sides"><bdi class="what">{text(about)}</bdi> {versus.join(sides)}</span>'
+
+
 def _origins(diff: Diff) -> Iterator[str]:
     """From which runs the values of either side came, as markup."""
     for side, word in enumerate(("old", "new")):
         if said := list(runs(diff, side)):
-            yield f'<p class="origin"><b>{word}</b> from {text(few(said, _RUNS_SHOWN, "; "))}</p>'
+            yield f'<span class="origin"><b>{word}</b> from {text(few(said, _RUNS_SHOWN, "; "))}</span>'
 
 
-def _provenance(diff: Diff, path: str) -> dict[str, str]:
+def provenance_of(diff: Diff, path: str) -> dict[str, str]:
     """Where a golden's values came from, among the facts of its rows."""
     sides = zip(("old", "new"), diff.provenance.get(path, ()), strict=False)
     told = {
@@ -155,20 +167,24 @@ def _without_metric(finding: Finding) -> str:
     return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
-def _row(file: int, change: Change, numbers: MetricChange | None, place: int) -> list[Any]:
+def row_of(file: int, change: Change, numbers: MetricChange | None, place: int) -> list[Any]:
     if numbers is None:
         gravest = min(change.findings, key=lambda f: f.severity.rank, default=None)
         because = gravest.message if gravest else _WITHOUT_ROWS.get(change.verdict, "")
         return [file, None, change.verdict.rank, because, *[None] * len(_NUMBERS), place, None]
-    values = [_plain(getattr(numbers, name)) for name in _NUMBERS]
-    tensor = list(facts(numbers.tensor)) if numbers.tensor else None
-    if tensor is not None:
-        values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
+    values = [plain(getattr(numbers, name)) for name in _NUMBERS]
+    tensor = None
+    if numbers.tensor:
+        n = numbers.tensor.numbers
+        told = {"outside": n.mismatches, **{name: plain(getattr(n, name)) for name in _OF_TENSORS}} if n else {}
+        tensor = {"facts": list(facts(numbers.tensor)), "numbers": told}
+        for name in ("n_steps", "steps_lost", "steps_gained"):  # a tensor has elements, and no steps
+            values[_NUMBERS.index(name)] = None
     because = numbers.because if numbers.history is None else f"{numbers.because}; {numbers.history.sentence}"
     return [file, numbers.metric, numbers.verdict.rank, because, *values, place, tensor]
 
 
-def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:
+def embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:
     """The curves that fit, and for each row which one is its own; rows come gravest first."""
     curves: list[Any] = []
     places: list[int] = []
@@ -199,7 +215,7 @@ def _curve(old: Metric | None, new: Metric | None) -> list[Any]:
 
 
 def _side(metric: Metric | None) -> Any:
-    return 0 if metric is None else [_steps(metric.steps), _values(metric.values)]
+    return 0 if metric is None else [_steps(metric.steps), _packed(metric.values)]
 
 
 def _steps(steps: NDArray[np.int64]) -> Any:
@@ -207,58 +223,9 @@ def _steps(steps: NDArray[np.int64]) -> Any:
     gaps = np.diff(steps)
     if steps.size and (gaps == gaps[:1]).all() and np.abs(steps).max() <= _EXACT_INT:
         return [int(steps[0]), int(gaps[0]) if gaps.size else 1, int(steps.size)]
-    return _values(steps.astype(np.float64))
+    return _packed(steps)
 
 
-def _values(values: NDArray[np.float64]) -> list[Any]:
-    """Packed values, exact: int32 over a power of ten where that gives them back, else floats.
-
-    Goldens are written with a few decimals, so 4 bytes nearly always do. The smallest int32 is NaN.
-    """
-    missing = np.isnan(values)
-    known = values[~missing]
-    top = float(np.abs(known).max(initial=0))
-    for digits in range(10):
-        if top * 10**digits > _INT32:
-            break
-        whole = np.round(known * 10**digits)
-        if np.array_equal(whole / 10**digits, known) and not np.signbit(known[whole == 0]).any():
-            packed = np.full(values.shape, -_INT32 - 1, "<i4")
-            packed[~missing] = whole.astype("<i4")
-            return [digits, _base64(packed)]
-    with np.errstate(over="ignore", under="ignore"):
-        single = values.astype("<f4")
-    if np.array_equal(single, values, equal_nan=True):
-        return ["f", _base64(single)]
-    return ["d", _base64(values.astype("<f8"))]
-
-
-def _base64(array: NDArray[Any]) -> str:
-    return base64.b64encode(array.tobytes()).decode("ascii")
-
-
-def _totals(diff: Diff) -> Iterator[str]:
-    """Sentences of totals, as markup; they hold numbers and karat's own words only."""
-    if diff.changes:
-        yield f"<strong>{count(len(diff.changes), 'golden')} compared</strong>: {verdict_counts(diff.changes)};"
-        yield f"{count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
-    else:
-        yield "<strong>No golden changed.</strong>"
-    yield f"Findings: {severity_counts(diff.all_findings()) or 'none'}."
-    if diff.unchanged:
-        yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
-
-
-def _noscript(findings: Iterable[Finding]) -> str:
-    """What a browser without scripts shows below the totals: what failed."""
-    items = []
-    for finding in findings:
-        if finding.severity is Severity.FAIL:
-            where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
-            after = f"<br><code>{text(finding.next)}</code>" if finding.next else ""
-            said = f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"
-            items.append(f"<li>{said}</li>")
-    return (
-        "<p>The table and the plots need JavaScript. These findings failed:</p>"
-        f"<h2>{count(len(items), 'failing finding')}</h2><ul>{''.join(items)}</ul>"
-    )
+def _packed(values: NDArray[Any]) -> str:
+    """Values as the script has them, exact: floats of eight bytes, in base64."""
+    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.origins import place, runs
-from karat.diffs.report.data import csv_rows, ranked_tensors, row_cells, top_rows
-from karat.diffs.result import Diff, labels, verdict_counts
+from karat.diffs.report.data import counts, csv_rows, ranked_tensors, row_cells, top_rows
+from karat.diffs.result import Diff, labels
 from karat.findings import Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
@@ -45,16 +45,13 @@ _MESSAGE = 1000
 
 
 def render(diff: Diff, *, top: int = 20) -> str:
-    """The Markdown report of `karat diff --markdown`."""
-    verdicts = verdict_counts(diff.changes) or "no golden changed"
-    head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
+    head = f"{code(diff.old)} → {code(diff.new)}: {counts(diff)}"
     head = "\n\n".join([head, *(["\n".join(origin)] if (origin := list(provenance_lines(diff))) else [])])
     sections = [answer(diff), Section("", head), *must_look(diff), gravest_rows(diff, top), gravest_tensors(diff, top)]
     return "\n".join(section.text() for section in sections if section is not None)
 
 
 def answer(diff: Diff) -> Section:
-    """The first line."""
     return Section("", f"**{diff.answer(code, prose)}**")
 
 
@@ -204,13 +201,10 @@ def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
     metrics = len({row.metric for _, row in rows})
     series = (change for change in diff.changes if change.has_baseline and change.shape == "series")
     without = sum(not row.in_csv for change in series for row in change.metrics)
-    times = f"{count(files, 'file')} × {count(metrics, 'metric')}"
-    pairs = f"{len(rows):,} `(file, metric)` pairs"
+    covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {len(rows):,} `(file, metric)` pairs**"
     if files * metrics == len(rows):
-        covers = f"Comparison covers **{times} = {pairs}**."
-    else:
-        covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {pairs}** (not every file has every metric)."
-    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps, as in the CSV."
+        covers = f"Comparison covers **{count(files, 'file')} × {count(metrics, 'metric')} = {len(rows):,} `(file, metric)` pairs**"
+    text = f"{covers}. Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps, as in the CSV."
     if without:
         text += f" {count(without, 'more metric')} without a usable step, or single values, are not among them."
     others = [c for c in diff.changes if c.has_baseline and c.shape in {"table", "document"}]
@@ -353,17 +347,11 @@ def overruled_lines(
     diff: Diff, record: RefreshRecord | None, lines: Mapping[str, LockEntry], folded: int
 ) -> Iterator[str]:
     """What somebody took although karat objects, with the reason where one was given."""
-    reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
-    by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
-    by_option |= set(record.accepted if record else ())
-    if by_option:
-        head = f"Taken despite being incomplete, with `{BY_OPTION}` ({len(by_option)})"
-        yield _folding(head, _names(sorted(by_option), diff.root), folded, sentences=True)
-    said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
-    if said:
-        head = f"Staged despite fail findings, with `karat stage --force` ({len(said)})"
-        why = [f"{code(short_path(path, diff.root))}: {prose(reason)}" for path, reason in sorted(said.items())]
-        yield _folding(head, why, folded, sentences=True)
+    reasons = {c.path: lines[c.path].accepted for c in diff.changes if c.path in lines and not c.same_bytes}
+    reasons |= {path: reasons.get(path) or BY_OPTION for path in (record.accepted if record else ())}
+    if said := sorted((path, reason) for path, reason in reasons.items() if reason):
+        why = [f"{code(short_path(path, diff.root))}: {prose(reason)}" for path, reason in said]
+        yield _folding(f"Accepted despite fail findings ({len(said)})", why, folded, sentences=True)
 
 
 def _changed(diff: Diff) -> list[str]:

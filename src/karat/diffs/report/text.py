@@ -6,23 +6,31 @@ from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import ranked_tensors, row_cells, tensor_rows, top_rows
-from karat.diffs.result import Diff, FindingGroup, labels, told, verdict_counts
+from karat.diffs.report.data import counts, ranked_tensors, row_cells, top_rows
+from karat.diffs.result import Diff, FindingGroup, labels, told
 from karat.findings import Severity
-from karat.report.terminal import STYLES, Line, aligned, finding_lines, lines_by_kind, print_lines, room_of, widths
-from karat.report.words import count, elide, few, printable, severity_counts, short_path, span
+from karat.report.terminal import (
+    COMMAND,
+    STYLES,
+    Line,
+    aligned,
+    finding_lines,
+    lines_by_kind,
+    print_lines,
+    room_of,
+    widths,
+)
+from karat.report.words import count, elide, few, printable, short_path, span
 
 _WARNS_SHOWN = 3
 _GROUPS_SHOWN = 12
 _MEMBERS_SHOWN = 2
 _NAME = 30
 _CELL = 24
-_ROOM = 48
 _WIDE = 110
 
 
 def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
-    """Print the whole report."""
     print_lines(lines(diff, top=top, width=room_of(stream)), stream)
 
 
@@ -30,28 +38,15 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     """The report; with a width, paths give way to it."""
     yield ((diff.answer(), "bold"),)
     yield (f"{diff.old} → {diff.new}", ""), (f"  {diff.root}/" if diff.root else "", "dim")
-    yield ((_counts(diff), "dim"),)
+    yield ((counts(diff), "dim"),)
     for head, line in enumerate(diff.history_lines()):
         yield ("     " if head else "history: ", "dim"), (line, "")
     yield from group_lines(diff.groups, labels(diff.changes, diff.root))
     yield from _single_findings(diff)
     yield from _rows(diff, top, width)
     yield from _tensors(diff, top, width)
-
-
-def _counts(diff: Diff) -> str:
-    rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
-    changed = f"{count(len(diff.changes), 'golden')} compared"
-    parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
-    if diff.unchanged:
-        parts.append(f"{diff.unchanged:,} unchanged")
-    if rows:
-        parts.append(count(rows, "row"))
-    if tensors := sum(1 for _ in tensor_rows(diff)):
-        parts.append(count(tensors, "tensor"))
-    if severities := severity_counts(diff.all_findings()):
-        parts.append(f"findings: {severities}")
-    return " · ".join(parts)
+    if diff.changes and (diff.old, diff.new) == ("HEAD", "working tree"):
+        yield from ((), (("to decide: ", "dim"), ("karat review", COMMAND)))
 
 
 def _more(text: str) -> Line:
@@ -128,15 +123,14 @@ def _table(
     dispensable: AbstractSet[int],
 ) -> Iterator[Line]:
     """The table, each row with the golden it is of; a narrow terminal has it below, and no `dispensable` columns."""
+    narrow = width is not None and width < _WIDE
     if width is not None:
         table = [tuple(elide(cell, _CELL) for cell in row) for row in table]
-    if width is not None and width < _WIDE:
+    if narrow:
         table = [tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in table]
-    columns = widths(table)
-    room = None if width is None else width - sum(columns) - 2 * len(columns)
-    narrow = width is not None and room is not None and room < _ROOM
-    if narrow and width is not None:
-        room = width - 5
+    columns, room = widths(table), None
+    if width is not None:
+        room = width - 5 if narrow else max(_NAME, width - sum(columns) - 2 * len(columns))
     names = labels(diff.changes, diff.root)
     head, *rows = (aligned(row, columns, left=left) for row in table)
     yield ((head if narrow else f"{head}  golden", "dim"),)

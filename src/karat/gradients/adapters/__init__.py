@@ -30,10 +30,6 @@ DrewRandom = Callable[[], bool]  # whether a random number was drawn since
 BUILT_IN = ("torch", "jax", "paddle", "numpy")
 
 
-class MalformedGradient(ValueError):  # noqa: N818 - a fact about a backward
-    """A backward gave what cannot be the gradient of its input: too many, too few, another shape."""
-
-
 @dataclass(frozen=True, slots=True)
 class Linearised:
     """A function that was run once at a point, ready to be asked for Jᵀv, as often as wanted."""

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from karat.findings import suggest
-from karat.gradients.adapters import Adapter, Linearised, MalformedGradient
-from karat.gradients.problem import misuse
+from karat.gradients.adapters import Adapter, Linearised
+from karat.gradients.problem import MalformedGradient, misuse
 from karat.tensors.dtypes import TABLE
 
 
@@ -48,8 +48,10 @@ def flatten(value: Any, is_leaf: Callable[[object], bool], name: str, found: lis
         parts = [flatten(one, is_leaf, f"{prefix}{n}", found) for n, one in enumerate(value)]
         return _like(value, parts)
     if is_dataclass(value) and not isinstance(value, type):
-        # What a model returns; there is no need of it on the way in.
-        return flatten({one.name: getattr(value, one.name) for one in fields(value)}, is_leaf, name, found)
+        # What a model returns; options on the way in hold no tensors, and stay what they are.
+        before = len(found)
+        parts = flatten({one.name: getattr(value, one.name) for one in fields(value)}, is_leaf, name, found)
+        return parts if len(found) > before else value
     return value
 
 
@@ -75,12 +77,16 @@ def _like(value: Any, parts: list[Any]) -> Any:
 
 def argument_names(
     fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], names: Sequence[str] | None
-) -> tuple[list[str], Sequence[str] | None]:
-    """A name per argument; names that are meant for the tensors inside them are given back."""
-    names = [names] if isinstance(names, str) else names
-    if names is not None and len(names) == len(args) + len(named):
-        return [str(name) for name in names], None
-    # The function's own names for its first arguments.
+) -> list[str]:
+    """A name per argument: those given, or else the function's own."""
+    if names is not None:
+        names = [names] if isinstance(names, str) else [str(name) for name in names]
+        if len(names) != len(args) + len(named):
+            raise misuse(
+                f"names: expected a name for each of {len(args) + len(named)} arguments, found {len(names)}",
+                "names=(…) with as many names as the function has arguments",
+            )
+        return names
     owner = _class_applied(fn)
     found: list[str] = []
     with suppress(TypeError, ValueError):
@@ -94,24 +100,10 @@ def argument_names(
                 found.append(one.name)
     if len(found) < len(args):
         found = [f"x{n}" for n in range(len(args))]
-    return [*found[: len(args)], *named], names
+    return [*found[: len(args)], *named]
 
 
-def rename_leaves(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
-    """The tensors that go in, by the names given; each of its own."""
-    if names is None:
-        _refuse_twice([leaf.name for leaf in leaves], "names", "input")
-        return leaves
-    if len(names) != len(leaves):
-        raise misuse(
-            f"expected a name for each of {len(leaves)} tensors, found {len(names)} names",
-            "names=(…) with as many names as the function has arguments",
-        )
-    _refuse_twice(names, "names", "input")
-    return [Leaf(name, leaf.value) for name, leaf in zip(names, leaves, strict=True)]
-
-
-def _refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
+def refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise misuse(
@@ -120,22 +112,20 @@ def _refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
             )
 
 
-def output_names(found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None) -> list[str]:
+def output_names(found: Sequence[Leaf], given: Sequence[str] | None) -> list[str]:
     """Names of all tensors that come out; `out` if there is one."""
-    # `out`, `out.0`, or the key under which a dict has it.
-    names = [leaf.name or "out" for leaf in found]
-    names = [f"out.{name}" if name[0].isdigit() else name for name in names]
-    if given is not None and len(given) == len(found):
-        names = list(given)
-    elif given is not None:
-        if len(given) != len(floats):
+    if given is not None:
+        if len(given) != len(found):
             raise misuse(
                 f"output_names: expected a name for each of {len(found)} outputs, found {len(given)} names",
                 "output_names=(…) with a name per output",
             )
-        for n, name in zip(floats, given, strict=True):
-            names[n] = name
-    _refuse_twice(names, "output_names", "output")
+        names = list(given)
+    else:
+        # `out`, `out.0`, or the key under which a dict has it.
+        names = [leaf.name or "out" for leaf in found]
+        names = [f"out.{name}" if name[0].isdigit() else name for name in names]
+    refuse_twice(names, "output_names", "output")
     return names
 
 
@@ -218,6 +208,12 @@ class BoundCall:
         as_given = all(self.leaves[index].made is None for index in self.chosen)
         self._plain = as_given and self.form == (tuple(LeafPlace(index) for index in self.chosen), {})
 
+    def of(self, fn: Callable[..., Any]) -> BoundCall:
+        """Another function with the same arguments and outputs."""
+        made = BoundCall(fn, self.form, self.leaves, self.chosen, self.adapter, self.outputs)
+        made.random_on = self.random_on
+        return made
+
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if dtype not in self._bound:
             # What stays as it is, in the precision of the run; None: as given.
@@ -238,8 +234,6 @@ class BoundCall:
         return unflatten(args, leaves), unflatten(kwargs, leaves)
 
     def results(self, result: Any) -> list[Leaf]:
-        if self.adapter.owns(result):  # as nearly always
-            return [Leaf("", self.adapter.dense(result))]
         found: list[Leaf] = []
         flatten(result, self.adapter.owns, "", found)
         return [Leaf(leaf.name, self.adapter.dense(leaf.value)) for leaf in found]
@@ -257,10 +251,18 @@ class BoundCall:
 
     def flat(self, dtype: str | None) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         """The function over the differentiable tensors alone, in a run of that precision."""
+        owns, dense = self.adapter.owns, self.adapter.dense
+        alone = self.function(dtype) if self._plain and not self.holds and self.random_on is None else None
 
         def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
-            args, kwargs = self.arguments(inputs, dtype)
-            return self.differentiable(self.results(self.invoke(args, kwargs, dtype)))
+            if alone is None:
+                args, kwargs = self.arguments(inputs, dtype)
+                result = self.invoke(args, kwargs, dtype)
+            else:
+                result = alone(*inputs)
+            if self.outputs == (0,) and owns(result):  # as nearly always
+                return (dense(result),)
+            return self.differentiable(self.results(result))
 
         return run
 

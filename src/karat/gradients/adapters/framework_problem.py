@@ -1,16 +1,18 @@
-"""`open_problem`: any function of any framework becomes a `Problem`."""
+"""`open_problem`: any function of any framework becomes a problem: numpy arrays in and out."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from karat.findings import suggest
-from karat.gradients.adapters import Adapter, FlatFunction, Linearised, MalformedGradient, adapter_of, calls
+from karat.gradients.adapters import Adapter, FlatFunction, Linearised, adapter_of, calls
 from karat.gradients.adapters.calls import (
     Backward,
     BoundCall,
@@ -21,16 +23,31 @@ from karat.gradients.adapters.calls import (
     is_float,
     unflatten,
 )
-from karat.gradients.problem import Array, Arrays, FlatProblem, Gradients, TensorSlot, error_line, misuse
+from karat.gradients.problem import (
+    Array,
+    Arrays,
+    FlatProblem,
+    Gradients,
+    MalformedGradient,
+    TensorSlot,
+    error_line,
+    misuse,
+)
 from karat.gradients.report import Excluded
 from karat.gradients.roundoff import AUTOCAST, coarseness, effective_precision
 from karat.report.words import few
 
 Inputs = Sequence[Any] | Mapping[str, Any] | Any
+_MANY = 2**21
 
 
 class FrameworkProblem:
-    """A `Problem` over an adapter; `open_problem` makes them."""
+    """A function at a point; `open_problem` makes them.
+
+    Arrays are float64 or complex128 on this side, whatever the framework computes in. `dtype=None` computes in double
+    precision; a name computes in that precision, and the result is widened exactly. Arrays given are never modified,
+    arrays returned belong to the caller. `inputs` are the differentiable ones alone; all others are bound inside.
+    """
 
     def __init__(self, *, op: str, call: BoundCall, adapter: Adapter, backward: Backward | None = None) -> None:
         self.op, self.call, self.backward = op, call, backward
@@ -43,13 +60,13 @@ class FrameworkProblem:
         self.double = True  # whether the function runs in double precision; if not, `dtype=None` runs as given
         self.forwards = self.backwards = 0
         self.likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
+        self.looked: list[tuple[str, Array]] = []  # the outputs of the first run in double precision, and their dtypes
         self._computes: str | None = None
         self._ran: dict[str | None, Linearised] = {}
-        self._dtypes: dict[tuple[str | None, bool], list[str]] = {}
 
     @property
     def computes(self) -> str:
-        """See `Problem`; found by running, when it is first asked for."""
+        """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
         if self._computes is None:
             self._computes = effective_precision(self)
         return self._computes
@@ -63,8 +80,22 @@ class FrameworkProblem:
         with self.adapter.scope():
             return tuple([self.adapter.to_numpy(out) for out in self.run(self.natives(at, dtype), dtype)])
 
+    def glimpses(self, points: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
+        """As `forward` at each, to be used before the function runs again: maybe in the framework's memory; none if refused."""
+        adapter, flat = self.adapter, self.flat(None)
+        with adapter.scope():
+            for at in points:
+                self.forwards += 1
+                found: Sequence[Array] = ()
+                with suppress(Exception):
+                    found = [adapter.glance(out) for out in adapter.forward(flat, self.natives(at, None))]
+                yield found
+
     def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:
-        """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
+        """Jᵀv: a gradient per input; None where the framework gives none. A None cotangent is left out.
+
+        For complex inputs: the convention ∂/∂Re + i·∂/∂Im of Re⟨v, f⟩ (torch's), whatever the framework's own is.
+        """
         with self.adapter.scope():
             # At the problem's own point once for all, where nothing can keep state.
             reused = self.adapter.pure and self.backward is None
@@ -87,11 +118,9 @@ class FrameworkProblem:
         # Frameworks warn where a function drops the imaginary part; the caller looks for that.
         with self.adapter.scope(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inputs = [self._in_double(*each) for each in zip(at, self.likes, strict=True)]
+            dtypes = ["complex128" if np.iscomplexobj(one) else "float64" for one in at]
+            inputs = [self.adapter.from_numpy(*each) for each in zip(at, dtypes, self.likes, strict=True)]
             return tuple(self.adapter.glance(out) for out in self.run(inputs, None))
-
-    def _in_double(self, array: Array, like: Any | None) -> Any:
-        return self.adapter.from_numpy(array, "complex128" if np.iscomplexobj(array) else "float64", like)
 
     # What follows is the framework's side; `laws` look at it, the mathematics does not.
 
@@ -125,10 +154,8 @@ class FrameworkProblem:
 
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
         """Arrays as tensors of the framework, in memory of their own."""
-        if (found := self._dtypes.get((dtype, self.double))) is None:
-            precision, own = self.precision(dtype), [slot.dtype for slot in self.inputs]
-            found = own if precision is None else [calls.of_precision(precision, one) for one in own]
-            self._dtypes[dtype, self.double] = found
+        precision, own = self.precision(dtype), [slot.dtype for slot in self.inputs]
+        found = own if precision is None else [calls.of_precision(precision, one) for one in own]
         return [self.adapter.from_numpy(*each) for each in zip(at, found, self.likes, strict=True)]
 
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
@@ -150,10 +177,10 @@ class FrameworkProblem:
             return calls.linearise_written(self.call, self.backward, inputs, wanted, self.precision(dtype))
         return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
 
-    def native_cotangents(self, ran: Linearised, cotangents: Gradients) -> list[Any | None]:
+    def native_cotangents(self, outputs: Sequence[Any], cotangents: Gradients) -> list[Any | None]:
         """Cotangents as tensors like the outputs; real for a real one, where an imaginary part has no meaning."""
         found: list[Any | None] = []
-        for one, out in zip(cotangents, ran.outputs, strict=True):
+        for one, out in zip(cotangents, outputs, strict=True):
             dtype = self.adapter.dtype_of(out)
             array = one if one is None or dtype.startswith("complex") else one.real
             found.append(None if array is None else self.adapter.from_numpy(array, dtype, out))
@@ -164,7 +191,7 @@ class FrameworkProblem:
         return ran.pullback(cotangents)
 
     def gradients(self, ran: Linearised, cotangents: Gradients) -> tuple[Array | None, ...]:
-        return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
+        return self.arrays(self.pull(ran, self.native_cotangents(ran.outputs, cotangents)))
 
     def arrays(
         self, gradients: Sequence[Any | None], slots: Sequence[TensorSlot] | None = None
@@ -237,7 +264,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     named: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         args, named = (), dict(inputs)
-    labels, rename = calls.argument_names(fn, args, named, names)
+    labels = calls.argument_names(fn, args, named, names)
     values: list[Leaf] = []
     flatten([args, named, kwargs or {}], lambda value: not isinstance(value, list | tuple | dict), "", values)
     adapter = adapter_of([leaf.value for leaf in values], framework)
@@ -249,7 +276,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         key: flatten(one, adapter.owns, label, leaves)
         for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)
     }
-    leaves = calls.rename_leaves(leaves, rename)
+    calls.refuse_twice([leaf.name for leaf in leaves], "names", "input")
     held = adapter.parameters(fn)
     holds = bool(held) and parameters and backward is None
     if holds:
@@ -316,7 +343,11 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
     given = [call.leaves[index] for index in call.chosen]
     problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
     with adapter.scope():
-        problem.point = tuple(adapter.to_numpy(leaf.value) for leaf in given)
+        # Nothing writes to the tensors that were given: functions get copies. Of very many numbers they are the point.
+        problem.point = tuple(
+            (adapter.glance if math.prod(slot.shape) >= _MANY else adapter.to_numpy)(leaf.value)
+            for leaf, slot in zip(given, problem.inputs, strict=True)
+        )
         for array in problem.point:
             # What was computed at the point is cached by the identity of its arrays.
             array.setflags(write=False)
@@ -345,7 +376,11 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
     if not wide:
         problem.notes += (f"the function returns no {adapter.name} tensor",)
     call.outputs = tuple(n for n, leaf in enumerate(wide) if is_float(adapter.dtype_of(leaf.value)))
-    labels = calls.output_names(found, call.outputs, output_names)
+    if problem.double:
+        with adapter.scope():
+            wanted = [wide[n].value for n in call.outputs]
+            problem.looked = [(adapter.dtype_of(one), adapter.to_numpy(one)) for one in wanted]
+    labels = calls.output_names(found, output_names)
     problem.outputs = tuple(_slot(adapter, labels[n], found[n].value) for n in call.outputs)
     problem.excluded += tuple(
         Excluded(name=labels[n], why=f"{adapter.dtype_of(leaf.value)} has no gradient")

@@ -5,13 +5,14 @@ The backward is karat's caller's (`karat.gradients.adapters.calls`); there is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearised
+from karat.gradients.adapters import Adapter, FlatFunction, Linearised
 from karat.gradients.adapters.calls import Leaf, flatten, unflatten
 from karat.gradients.problem import Array, Unsupported
 
@@ -54,17 +55,6 @@ class NumpyAdapter(Adapter):
 
         return run
 
-    @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
-        # Functions draw from the global generator, if from any that can be set from here.
-        state = np.random.get_state()  # noqa: NPY002
-        try:
-            np.random.seed(seed)  # noqa: NPY002
-            begun = _state()
-            yield lambda: _state() != begun
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
-
     def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
         raise Unsupported(
             "numpy functions have no gradient of their own;"
@@ -88,24 +78,14 @@ class NumpyAdapter(Adapter):
         return np.broadcast_to(value.flat[0], value.shape) if value.size > 1 else None
 
 
-def _state() -> tuple[bytes, int]:
-    _, words, position, *_ = np.random.get_state()  # noqa: NPY002
-    return np.asarray(words).tobytes(), int(position)
-
-
 def _dtype(name: str) -> Any:
+    if name.startswith(("bfloat", "float8")):
+        with suppress(ImportError):
+            import_module("ml_dtypes")  # numpy knows them once it is imported
     try:
         return np.dtype(name)
-    except TypeError:
-        pass
-    try:
-        import ml_dtypes
-    except ImportError as error:
+    except TypeError as error:
         raise Unsupported(f"numpy has no {name} (pip install ml_dtypes)") from error
-    found = getattr(ml_dtypes, name, None)
-    if found is None:
-        raise Unsupported(f"neither numpy nor ml_dtypes has {name}")
-    return np.dtype(found)
 
 
 ADAPTER = NumpyAdapter()

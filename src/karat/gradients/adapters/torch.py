@@ -16,12 +16,13 @@ from karat.gradients.adapters import Adapter, DrewRandom, FlatFunction, Linearis
 from karat.gradients.problem import Array, Unsupported, error_line
 from karat.tensors import device_array
 from karat.tensors.arrays import is_torch
-from karat.tensors.block_array import fresh, room
 
 # Forward mode has one level in a process, and random numbers one state, whatever threads there are.
 _ONE_AT_A_TIME = RLock()
 
 
+_OWN = ("prims::", "rngprims::", "debug_mode_ops::")  # custom ops of torch's own
+_AS_IT_IS: AbstractContextManager[object] = nullcontext()
 _torch = cache(partial(import_module, "torch"))
 
 
@@ -66,31 +67,28 @@ class TorchAdapter(Adapter):
 
     def to_numpy(self, value: Any) -> Array:
         torch, value = _torch(), self.dense(value)  # the gradient of an embedding may be sparse
+        if value.dtype is torch.float64 and value.is_cpu and value.numel() < device_array.LARGE:
+            return np.array(value.numpy(force=True), order="C")
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
         if device_array.stays(value):
             large = value.detach().to(wide, copy=True, memory_format=torch.contiguous_format)
             return cast("Array", device_array.DeviceArray(large))
-        dense, size = value.detach(), value.numel()
-        if size < device_array.LARGE:
-            array: Array = dense.to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format).numpy(
-                force=True
-            )
-            return array
-        array = room(size, np.complex128 if value.is_complex() else np.float64).reshape(tuple(value.shape))
-        torch.from_numpy(array).copy_(dense)
+        dense = value.detach().to("cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format)
+        array: Array = dense.numpy(force=True)
         return array
 
     def glance(self, value: Any) -> Array:
-        here = value.numel() >= device_array.LARGE and value.is_cpu and value.dtype is _torch().complex128
-        return cast("Array", value.detach().resolve_conj().numpy()) if here else self.to_numpy(value)
+        torch = _torch()
+        here = value.dtype in {torch.float64, torch.complex128} and value.is_cpu and value.layout is torch.strided
+        return cast("Array", value.numpy(force=True)) if here else self.to_numpy(value)
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         if device_array.on_device(array):
             there: Any = array
             return there.tensor.to(device=None if like is None else like.device, dtype=_dtype(dtype), copy=True)
         # Through memory of its own, in C order: torch takes no negative strides.
-        made = _torch().from_numpy(fresh(array))
+        made = _torch().from_numpy(np.array(array, order="C"))
         return made.to(made.device if like is None else like.device, _dtype(dtype))
 
     def cast(self, value: Any, dtype: str) -> Any:
@@ -116,8 +114,7 @@ class TorchAdapter(Adapter):
     def scope(self) -> AbstractContextManager[object]:
         # Tensors that are made in inference mode never have a gradient.
         torch = _torch()
-        able: AbstractContextManager[object] = nullcontext()
-        return torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else able
+        return torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else _AS_IT_IS
 
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
@@ -156,7 +153,7 @@ class TorchAdapter(Adapter):
     def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # No input wants a gradient; but a function may take gradients of its own.
         torch = _torch()
-        with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
+        with _AS_IT_IS if torch.is_grad_enabled() else torch.enable_grad():
             return tuple([out.detach() for out in function(inputs)])
 
     def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
@@ -266,9 +263,10 @@ class TorchAdapter(Adapter):
         return each, together
 
     def op_faults(self, function: FlatFunction, inputs: Sequence[Any]) -> list[str] | None:
-        custom = import_module("torch._library.custom_ops").OPDEFS
-        if not custom:
+        known = import_module("torch._library.custom_ops").OPDEFS
+        if len(known) == _own_ops():  # as nearly always
             return None
+        custom = {name for name in known if not name.startswith(_OWN)}
         torch, seen = _torch(), dict[Any, Any]()
         listener = _listener()()
         listener.heard = lambda op, *call: seen.setdefault(op, call) if op.name().partition(".")[0] in custom else None
@@ -314,6 +312,11 @@ def _gradients(
                 "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
             ) from error
         raise
+
+
+@cache
+def _own_ops() -> int:
+    return sum(name.startswith(_OWN) for name in import_module("torch._library.custom_ops").OPDEFS)
 
 
 @cache

@@ -22,18 +22,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, product
+from typing import Any
 
 import numpy as np
 
 from karat.gradients import slopes
 from karat.gradients.adapters.calls import is_float
-from karat.gradients.adapters.derived import Derived
 from karat.gradients.adapters.framework_problem import FrameworkProblem, with_leaves
-from karat.gradients.deep.composed import Derivative, family
-from karat.gradients.draws import Purpose, random_weights
+from karat.gradients.deep import Derivative, Derived, family
+from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.examine import Pair
 from karat.gradients.oracles import ForwardBaseline, baseline, slopes_along
-from karat.gradients.problem import Array, FlatProblem, Vector, size
+from karat.gradients.problem import Array, FlatProblem, Vector, shaped, size
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import combined, element_scales, norm
 from karat.gradients.slopes import Mask, Slopes, slopes_on_line
@@ -115,6 +115,16 @@ def variants(problem: FrameworkProblem) -> Iterator[tuple[str, FrameworkProblem]
 
 def _cut(array: Array, length: int, to: int) -> Array:
     return array[tuple(slice(to if extent == length else None) for extent in array.shape)]
+
+
+def arguments_at(problem: FrameworkProblem, seed: int, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the function at the point of that name, as a check with that seed visits it."""
+    rng = CheckPlan(seed=seed, inputs=frozenset(), outputs=frozenset()).draw(Purpose.NEARBY, 2)
+    at = dict(points(FlatProblem(problem).point, rng)).get(where)
+    there = problem if at else dict(variants(problem))[where]
+    arrays = [shaped(*each) for each in zip(at, problem.inputs, strict=True)] if at else there.point
+    with there.adapter.scope():
+        return there.call.arguments(there.natives(arrays, None), "float64")
 
 
 def visit(alive: list[Derivative]) -> Iterator[tuple[str, Derivative, list[Pair] | None]]:
@@ -225,11 +235,8 @@ class _Look:
         flat, rng = there.flat, self.made.plan.draw(Purpose.DOUBTS)
         other = [random_weights(one.size, rng) * np.abs(one) for one in self.line]
         lines = [self.line, other, [a + b for a, b in zip(self.line, other, strict=True)]]
-
-        def at(line: Sequence[Vector], distance: float) -> list[Vector]:
-            return flat.forward([x + distance * u for x, u in zip(flat.point, line, strict=True)])
-
-        one, two, both = (slopes_on_line(partial(at, line), there.base, there.noise, there.steps) for line in lines)
+        along = (partial(flat.along, dict(enumerate(line))) for line in lines)
+        one, two, both = (slopes_on_line(line, there.base, there.noise, there.steps) for line in along)
         found: list[Mask] = []
         for a, b, c in zip(one, two, both, strict=True):
             least = 8 * (a.error + b.error + c.error) + _CLOSE * np.maximum(np.abs(c.value), np.abs(a.value))

@@ -12,20 +12,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import random_weights
-from karat.gradients.problem import Array, Gradients, Problem
+from karat.gradients.problem import Array, Gradients
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import INACCURATE, eps_of
 from karat.tensors.device_array import LARGE, random_signs
 
 MARGIN = 64.0
+RUNS = 3  # of the same, to see whether it is the same
 _LOOKS = 3  # how often a deviation that is too large is looked at again
 
-Tolerance = Callable[[Array], float]
 # Gradients for a point and cotangents, in two ways.
 Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 
@@ -59,24 +60,14 @@ class Trial:
     """One problem, at its point, with cotangents drawn from a generator."""
 
     def __init__(
-        self,
-        problem: Problem,
-        rng: np.random.Generator,
-        *,
-        tolerance: Tolerance | None,
-        runs: int,
-        allowed: float,
-        strict: bool = False,
+        self, problem: FrameworkProblem, rng: np.random.Generator, *, allowed: float, strict: bool = False
     ) -> None:
-        self.problem, self.rng, self._tolerance = problem, rng, tolerance
-        self.runs, self.allowed, self.strict = max(2, runs), allowed, strict
+        self.problem, self.rng, self.allowed, self.strict = problem, rng, allowed, strict
         self.cotangents = self.draw()
         self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
-
-    @property
-    def native(self) -> FrameworkProblem | None:
-        """The problem with its framework's side, if it has one."""
-        return self.problem if isinstance(self.problem, FrameworkProblem) else None
+        self.again: list[Gradients] = []  # the same, where a law came by it
+        self.watched: dict[str, Property] = {}  # laws that one run has shown
+        self.native_outputs: Sequence[Any] = ()  # what came out of it
 
     @cached_property
     def eps(self) -> float:
@@ -84,8 +75,8 @@ class Trial:
 
     @cached_property
     def repeated(self) -> list[Gradients]:
-        """The same gradient again, as often as asked for."""
-        return [self.problem.vjp(self.problem.point, self.cotangents) for _ in range(self.runs - 1)]
+        left = RUNS - 1 - len(self.again)
+        return [*self.again, *(self.problem.vjp(self.problem.point, self.cotangents) for _ in range(left))]
 
     @cached_property
     def outputs(self) -> Sequence[Array]:
@@ -125,15 +116,16 @@ class Trial:
 
     def bound(self, index: int, compared: TwoWays) -> float:
         """How far two ways of computing this gradient may be apart."""
-        expected = compared.expected[index]
-        # What would move the outputs by less than their last place is nothing: the gradient of a constant is all rounding.
-        point = largest(self.problem.point[index])
-        whole = max(largest(v) * largest(out) for v, out in zip(self.cotangents, self.outputs, strict=True))
-        floor = 2.0 * self.noise[index] + (4 * self.eps * whole / point if point else 0.0)
-        if self._tolerance is not None:
-            return floor if expected is None else floor + self._tolerance(expected)
         sizes = [largest(one[index]) for one in (compared.expected, *compared.sizes)]
-        return floor + MARGIN * self.another_order * max(sizes)
+        return self._floors[index] + MARGIN * self.another_order * max(sizes)
+
+    @cached_property
+    def _floors(self) -> list[float]:
+        """What would move the outputs by less than their last place is nothing: the gradient of a constant is all rounding."""
+        whole = max(largest(v) * largest(out) for v, out in zip(self.cotangents, self.outputs, strict=True))
+        points = map(largest, self.problem.point)
+        sides = zip(self.noise, points, strict=True)
+        return [2.0 * noise + (4 * self.eps * whole / point if point else 0.0) for noise, point in sides]
 
     @cached_property
     def another_order(self) -> float:
@@ -179,11 +171,11 @@ class Trial:
             bounds = [bound + 4.0 * one for bound, one in zip(bounds, moved, strict=True)]
         ratios = [one / bound if bound else np.inf if one else 0.0 for one, bound in zip(off, bounds, strict=True)]
         worst = int(np.argmax(ratios))
-        failure = ""
+        failure, size = "", 0.0
         if ratios[worst] > 1.0:
             label, found = self.problem.inputs[worst].name, compared.found[worst]
             failure = f"{what}: {describe_difference(label, found, compared.expected[worst])}"
-        size = max(largest(one[worst]) for one in (compared.expected, *compared.sizes))
+            size = max(largest(one[worst]) for one in (compared.expected, *compared.sizes))
         return self.outcome(name, failure, float(off[worst]), float(bounds[worst]), size)
 
     def judge_outputs(self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]) -> Property:
@@ -212,16 +204,12 @@ class Trial:
 Law = Callable[[Trial], Property | None]
 
 
-def needs_framework(law: Callable[[Trial, FrameworkProblem], Property | None]) -> Law:
-    """A law about tensors, which applies only to problems that have a framework's side."""
-    return lambda trial: None if trial.native is None else law(trial, trial.native)
-
-
 def largest(array: Array | None) -> float:
     if array is None or not array.size:
         return 0.0
     sizes = np.abs(array)
-    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
+    found = float(sizes.max())
+    return found if math.isfinite(found) else float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 
 
 def largest_gap(found: Array | None, expected: Array | None) -> float:

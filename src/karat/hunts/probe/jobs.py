@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from karat.engines.job import Job, JobCommand, Resources
+from karat.engines.job import Job, JobCommand
 from karat.hunts.model import Point
 from karat.hunts.probe.metrics import COUNTS
-from karat.hunts.settings import HuntSettings, ProbeSettings, parse_duration, parse_size, split_command
+from karat.hunts.settings import HuntSettings, ProbeSettings, parse_duration, split_command
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
 # Runs on the Python under test, not here. One line, so that whoever is shown the command can paste it. The first of a name
@@ -35,28 +35,33 @@ def print_versions(*names: str) -> tuple[str, ...]:
     return ("-c", _PRINT, *names)
 
 
-def job_for(
-    timeline: Timeline, point: Point, settings: HuntSettings, *, key: str, place: Workspace, known: Sequence[str] = ()
+def job_for(  # noqa: PLR0913 - what a job is made of
+    timeline: Timeline,
+    point: Point,
+    settings: HuntSettings,
+    *,
+    key: str,
+    place: Workspace,
+    known: Sequence[str] = (),
+    beside: str = "",
 ) -> Job:
-    """Everything that is run at a point, in order."""
-    probe, engine = settings.probe, settings.engine
+    probe = settings.probe
     # What hunt.toml says comes last, and wins.
     own = {"KARAT_POINT": point.id, "KARAT_STAGE": timeline.name, "KARAT_OUT": "@OUT@", "KARAT_ROOT": str(place.root)}
     env = {**own, **probe.env}
     counted = [f"{COUNTS}*"] if any(m.instructions for m in probe.metrics) else []
-    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *counted, *probe.files))
+    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *counted))
     folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
-    memory, password = parse_size(engine.memory), settings.containers.password_env if settings.containers else ""
     return Job(
         key=key,
         commands=(*timeline.prepare(point), *(timeline.command(point, command) for command in _commands(probe, env))),
-        resources=Resources(cores=engine.cores or 1, gpus=engine.gpus, memory=memory, custom=engine.resources),
+        resources=settings.engine.of_each,
         collect=(*(f"{folder}/{glob}" for folder in folders if folder for glob in wanted), *wanted),
         hash_files=probe.hash_files,
         known=tuple(known),
         identity=dict(timeline.identity(point)),
+        beside=beside,
         passed=probe.env_pass,
-        withheld=(password,) if password else (),
     )
 
 

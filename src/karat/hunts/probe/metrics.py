@@ -13,6 +13,7 @@ import json
 import re
 import signal
 import statistics
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf, isfinite
@@ -58,7 +59,6 @@ class Unverified(Exception):  # noqa: N818 - a state of knowledge
 
 
 def check_metrics(probe: ProbeSettings) -> None:
-    """Raise for the first metric that cannot be read."""
     if not probe.metrics and probe.crash is None:
         raise mistake("probe: expected [[probe.metrics]] or [probe.crash] to say what to measure, found neither")
     seen: set[str] = set()
@@ -111,7 +111,9 @@ def _check_metric(metric: MetricSettings, where: str) -> None:
 
 def _check_pattern(pattern: str, where: str, *, group: bool) -> None:
     try:
-        compiled = re.compile(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what may come to mean something else
+            compiled = re.compile(pattern)
     except re.error as error:
         raise mistake(f"{where}: expected a regular expression, found {pattern!r}: {error}") from error
     if group and not compiled.groups:
@@ -292,7 +294,6 @@ def find_json(document: Any, path: JsonPath) -> Any:
 
 
 def describe_json(value: Any) -> str:
-    """What something of a document is, in words."""
     if isinstance(value, dict):
         return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
     if isinstance(value, list):

@@ -28,14 +28,16 @@ from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import signature as signature_of
 from karat.engines.files import combined_hash
 from karat.engines.job import JobResult, Ran
+from karat.findings import ExitCode, KaratError
 from karat.hunts.model import CRASH, Attempt, Metric, Point
 from karat.hunts.probe.jobs import run_folder
-from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, counts, matches, output_lines, value_of
-from karat.hunts.settings import COMMIT, CrashSettings, HuntSettings, ProbeSettings
+from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, counts, file_of, matches, output_lines, value_of
+from karat.hunts.settings import COMMIT, CrashSettings, HuntSettings, MetricSettings, ProbeSettings
 from karat.hunts.timelines.container_engine import engine_failure
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 
+_UNKNOWN = {"cannot-verify", "missing-actual", "missing-golden", "nothing-compared"}
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
 _DID = {Outcome.CRASH: "crashed", Outcome.HANG: "hung", Outcome.BROKEN: "could not be tried"}
 _SHELL_SIGNALS = range(129, 193)  # A shell, and a container, say 128 + N for what signal N killed.
@@ -56,7 +58,9 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
 def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
     """What the search looks at: the metrics, and a hunted crash as one of its own, 1 where it happened."""
     listed = [
-        Metric(name=m.name, better=m.direction, threshold=m.threshold, binary=m.is_binary, lowest=m.is_lowest)
+        Metric(
+            name=m.name, better=m.direction, threshold=m.threshold, binary=m.is_binary, lowest=m.is_lowest, unit=m.unit
+        )
         for m in settings.probe.metrics
     ]
     if settings.probe.crash is not None:
@@ -67,18 +71,17 @@ def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
 def read_attempt(
     result: JobResult, settings: HuntSettings, *, stage: str, point: Point, number: int, place: Workspace
 ) -> Attempt:
-    files: dict[str, dict[str, str]] = {}
-    for path, digest in result.hashes.items():
-        # Built files of a repository are those in its folder, and not in one of another's within it.
-        homes = [one for one in settings.repositories if PurePosixPath(path).is_relative_to(one.path)]
-        if homes:
-            files.setdefault(max(homes, key=lambda one: len(one.path.parts)).name, {})[path] = digest
+    # Built files of a repository are those in its folder.
+    files = {
+        one.name: {path: digest for path, digest in result.hashes.items() if path.startswith(f"{one.name}/")}
+        for one in settings.repositories
+    }
     attempt = Attempt(
         stage=stage,
         point=point.id,
         number=number,
         outcome=Outcome.BROKEN,
-        identity={**result.identity, **{f"files.{name}": combined_hash(each) for name, each in files.items()}},
+        identity={**result.identity, **{f"files.{name}": combined_hash(each) for name, each in files.items() if each}},
         identity_key=result.identity_key,
         seconds=result.seconds,
         started=result.started,
@@ -188,7 +191,8 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
     if contained and (own := engine_failure(ran.exit_code, ran.output)):
         return _broken("container engine", f"the container engine failed: {own}")
     if ran.error:
-        return _broken("could not be started", f"the command could not be started: {ran.error}")
+        first = repr((probe.command.split() if isinstance(probe.command, str) else probe.command)[0])
+        return _broken(f"{first} could not be started", f"the command {first} could not be started: {ran.error}")
     if ran.exit_code in probe.skip_exit_codes:
         code = f"exit code {ran.exit_code}"
         return _broken(code, f"{code} means that it cannot be tested here")
@@ -198,7 +202,6 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
     # Of a run that failed, those values that can be read all the same.
     metrics = [metric for metric in probe.metrics if metric.reads_failures or not failed]
     values: dict[str, float] = {}
-    notes: list[str] = []
     try:
         if failed and (ran.timed_out or probe.crash is not None or not metrics):
             return _failure(ran, probe)
@@ -207,10 +210,7 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
                 if metric.golden is None:
                     values[metric.name] = value_of(metric, run)
                 else:
-                    from karat.hunts.probe.golden import compare_with_golden
-
-                    values[metric.name], note = compare_with_golden(metric, run, root)
-                    notes += [note] if note else []
+                    values[metric.name] = golden_value(metric, run, root)
             except NoValue as error:
                 if failed or probe.crash is not None:
                     return _failure(ran, probe, "" if failed else str(error))
@@ -220,7 +220,49 @@ def read_run(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: boo
     hunted = None
     if probe.crash is not None:
         values[CRASH], hunted = 0.0, False
-    return RunReading(outcome=Outcome.OK, values=values, note="; ".join(notes), hunted=hunted)
+    return RunReading(outcome=Outcome.OK, values=values, hunted=hunted)
+
+
+def golden_value(metric: MetricSettings, run: RunOutput, root: Path) -> float:
+    """1 outside the golden's tolerances, 0 within, as `karat check` has it; what could not be verified is neither."""
+    # Whoever has no golden needs none of this.
+    import datetime as dt
+    import tempfile
+
+    from karat.checks.check import CheckOptions, check
+    from karat.checks.lookup import Where
+    from karat.config import load
+
+    data = file_of(metric, run)
+    if data is None:
+        raise NoValue(f"no value for {metric.name}: the run left no {metric.file}")
+    with tempfile.TemporaryDirectory(prefix="karat-hunt-") as folder:
+        result = Path(folder) / PurePosixPath(metric.file.replace("*", "result")).name
+        result.write_bytes(data)
+        try:
+            # What karat.toml says where hunt.toml lies.
+            config = load(root)
+            globs, exclude, cases = tuple(config.paths), tuple(config.exclude), tuple(config.cases)
+            tables = config.refresh.tables
+            options = CheckOptions(
+                where=Where(cwd=root, globs=globs, exclude=exclude, cases=cases, settings=config.check),
+                today=dt.datetime.now(dt.UTC).date(),
+                rules=config.rule_book(),
+                status=tuple(config.status),
+                record=config.record,
+                exemptions=tuple(config.exempt),
+                fill=tables.fill if tables else {},
+                improved=config.check.improved,
+                unknown=config.check.unknown,
+            )
+            report = check([str(result)], str(root / (metric.golden or "")), options)
+        except KaratError as error:
+            raise Unverified(f"{metric.name}: {error}") from error
+    unknown = next((c for c in report.checks if c.outcome.value in _UNKNOWN), None)
+    if unknown is not None or not report.checks:
+        said = next((f.message for f in report.all_findings()), "nothing was compared")
+        raise Unverified(f"{metric.name}: {said}")
+    return 1.0 if report.exit_code is ExitCode.FAIL else 0.0
 
 
 def _broken(signature: str, note: str, *, hunted: bool | None = None) -> RunReading:

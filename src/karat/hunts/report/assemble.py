@@ -1,9 +1,11 @@
-"""From the journal alone to the report: at any moment, also of a hunt that was killed."""
+"""From the journal alone to the report, at any moment, also of a hunt that was killed; and what it comes to, as findings."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 from statistics import fmean
 
@@ -12,34 +14,51 @@ from msgspec import structs
 
 from karat.changepoints.series import Outcome
 from karat.engines.files import FILES
-from karat.hunts.journal.database import resume_command, show_command
-from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import ChangeRow, StageRow
+from karat.findings import Finding, Severity, fail, info, warn
+from karat.hunts.journal import Journal, resume_command, show_command
 from karat.hunts.model import (
     Attempt,
     ChangeReport,
+    ChangeRow,
     Culprit,
     Decision,
     HuntEvent,
     HuntReport,
     Metric,
+    Point,
     PointReport,
+    RunNow,
     Span,
+    SplitCell,
+    SplitReport,
     StageReport,
+    StageRow,
+    Verdict,
 )
-from karat.hunts.report.reproduce import LONGEST, reproduce_command
+from karat.hunts.report import sentences as say
 from karat.hunts.report.sentences import between, flags, not_looked_at, sure, urgency, value
-from karat.hunts.report.split import split_of
 from karat.hunts.search.observations import observed_in
-from karat.hunts.settings import HuntSettings
-from karat.hunts.stages import alike, dips
+from karat.hunts.settings import ENVIRONMENT, HuntSettings
 from karat.hunts.timelines.container_engine import Kind
+from karat.report.words import count
 
+NOT_REPRODUCED = "The change does not show here"
+"""How the note of a finer stage begins that does not see what the coarser one found."""
+_KINDS = {
+    "regression": ("level-regressed", Severity.FAIL),
+    "improvement": ("level-improved", Severity.INFO),
+    "shift": ("level-shifted", Severity.WARN),
+    "dip": ("dip", Severity.WARN),
+    "crash": ("crash-range", Severity.FAIL),
+    "hang": ("crash-range", Severity.FAIL),
+    "recovery": ("crash-range", Severity.INFO),
+}
+_SIDES = ("old", "new")
 _MOVES = 4  # So many commits without a build of their own, and be they about texts, are no chance any more.
 _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of it.
 
 
-def build_report(journal: Journal) -> HuntReport:
+def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
     facts, rows, metrics = journal.facts(), journal.stages(), journal.metrics()
     said, settings = facts.get("state", "running"), settings_of_journal(facts)
     # A journal that says running, and that nobody writes, is of a hunt that was killed.
@@ -56,8 +75,19 @@ def build_report(journal: Journal) -> HuntReport:
         if built and any(table and table.build for table in (settings.checkouts, settings.commits)):
             said = "Whether anything was rebuilt is not known: probe.hash_files, with all built files that the probe uses, tells"
             notes = (*notes, f"{said}, and saves runs where commits change none of them")
-    stages = tuple(_stage(journal, row, settings, state) for row in rows)
+    stages = tuple(_stage(journal, row, state, logs=logs) for row in rows)
     notes += tuple(not_looked_at(stages)) if state == "stopped" else ()
+    running, seconds_left = tuple[RunNow, ...](), None
+    if state == "running":
+        running = tuple(
+            RunNow(stage=stage, point=point, why=why, seconds=max(0.0, time.time() - since))
+            for stage, point, why, since in journal.running()
+        )
+        # Runs still to come at what the last ones took, over the slots that the engine has.
+        took = [a.seconds for stage in stages[-1:] for p in stage.points for a in p.attempts if not a.shared_with]
+        slots = journal.fact("slots", int, "1")
+        if took and (left := stages[-1].expected_left) is not None:
+            seconds_left = left * fmean(took[-20:]) / max(slots, 1)
     return HuntReport(
         karat=facts.get("karat", ""),
         name=facts.get("name", ""),
@@ -65,18 +95,20 @@ def build_report(journal: Journal) -> HuntReport:
         journal=str(journal.path),
         command=journal.fact("command", tuple[str, ...], "[]"),
         state=state,
-        split=split_of(journal, stages[0], [m for m, _ in metrics]) if stages and rows[0].timeline == "split" else None,
+        split=split_of(journal, stages[0], metrics) if stages and rows[0].timeline == "split" else None,
         stages=stages,
-        culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
+        culprits=culprits(stages, {row.key: row.parent for row in rows}, metrics),
         runs=journal.runs(),
         seconds=sum(stage.seconds for stage in stages),
-        cost=sum(row.attempt.cost for row in journal.attempts()),
+        cost=sum(attempt.cost for attempt in journal.attempts()),
         events=tuple(HuntEvent(when=when, stage=stage, message=said) for when, stage, said in journal.events()),
-        never_rebuilt=never_rebuilt(row.attempt for row in journal.attempts()),
+        never_rebuilt=never_rebuilt(journal.attempts()),
         notes=notes,
         resume=resume,
-        units={metric.name: unit for metric, unit in metrics if unit},
-        betters={metric.name: metric.better for metric, _ in metrics if metric.better},
+        process=journal.writer(),
+        running=running,
+        seconds_left=seconds_left,
+        units={metric.name: metric.unit for metric in metrics if metric.unit},
     )
 
 
@@ -88,15 +120,16 @@ def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
         return None
 
 
-def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state: str) -> StageReport:
+def _stage(journal: Journal, row: StageRow, state: str, *, logs: bool) -> StageReport:
     decision = row.decision or Decision(asks=())
     points = journal.points(row.key)
     there = range(len(points))
-    if not all(at in there for span in decision.spans for at in (span.good, span.bad, *span.between)):
+    named = [at for span in decision.spans for at in (span.good, span.bad, *span.between)]
+    if not all(at in there for at in (*named, *decision.likely_next)):
         raise journal.damaged(f"a change of stage {row.key} is at a point that is not there")
     attempts: dict[str, list[Attempt]] = {}
     for known in journal.attempts(row.key):
-        attempts.setdefault(known.attempt.point, []).append(known.attempt)
+        attempts.setdefault(known.point, []).append(known)
     own = [one for those in attempts.values() for one in those if not one.shared_with]
     reports = []
     for point in points:
@@ -104,7 +137,7 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         # One word for all attempts: ok if it ever was, else the first that is evidence, else broken.
         order = (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
         outcome = next((one for one in order if any(attempt.outcome is one for attempt in tried)), None)
-        worked = outcome in (None, Outcome.OK)
+        worked = outcome in (None, Outcome.OK) or not logs
         log = b"" if worked else journal.log(row.key, point.id, tried[-1].number)[-_LOG:]
         reports.append(
             PointReport(
@@ -129,7 +162,8 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
             verdict=known_change.verdict,
             suspects=known_change.suspects,
             zoom=known_change.zoom,
-            reproduce=_reproduce(journal, row, settings, reports[span.bad]),
+            # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
+            reproduce=str(show_command(points[span.bad].id, stage="" if row.key == "0" else row.key, verb="try")),
         )
         both = span.before is not None and span.after is not None
         levels = f" {value(span.before)} → {value(span.after)}" if both else ""
@@ -142,7 +176,6 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         state=state if row.state == "running" else row.state,
         points=tuple(reports),
         changes=tuple(changes),
-        analyses=decision.analyses,
         missed=decision.missed,
         runs=len(own),
         seconds=sum(attempt.seconds for attempt in own),
@@ -150,7 +183,41 @@ def _stage(journal: Journal, row: StageRow, settings: HuntSettings | None, state
         noise=decision.noise,
         notes=(*row.notes, *decision.notes),
         unsettled=decision.unsettled,
+        expected_left=0 if row.state == "done" else decision.expected_left,
+        likely_next=tuple(points[at].label for at in decision.likely_next),
     )
+
+
+def split_of(journal: Journal, stage: StageReport, metrics: Sequence[Metric]) -> SplitReport:
+    codes = [_code(one.point) for one in stage.points]
+    cells = []
+    for point in (point for key, point in journal.every_point() if key == stage.key):
+        attempts = journal.attempts(stage.key, point.id)
+        failed = [attempt for attempt in attempts if attempt.outcome is not Outcome.OK]
+        cell = SplitCell(
+            id=point.id,
+            code=_SIDES[codes.index(_code(point))] if _code(point) in codes else "mixed",
+            environment=point.parts[ENVIRONMENT],
+            runs=len(attempts),
+            failed=len(failed),
+            values=observed_in(attempts).values,
+            error=f"{failed[-1].outcome}: {failed[-1].signature or failed[-1].note}" if failed else "",
+        )
+        cells.append(cell)
+    found = {change.span.metric: _word(change.verdict) for change in stage.changes}
+    compared = stage.state == "done" and all(one.values for one in stage.points)
+    verdicts = dict.fromkeys((metric.name for metric in metrics), "neither" if compared else "unclear")
+    return SplitReport(verdicts={**verdicts, **found}, cells=tuple(cells))
+
+
+def _code(point: Point) -> dict[str, str]:
+    return {name: commit for name, commit in point.parts.items() if name != ENVIRONMENT}
+
+
+def _word(verdict: Verdict) -> str:
+    if verdict.interaction or len(verdict.parts) != 1:
+        return "interaction" if verdict.interaction else "both" if verdict.parts else "unclear"
+    return "environment" if verdict.parts[0] == ENVIRONMENT else "code"
 
 
 def _kind(span: Span, dip: int | None, new: PointReport) -> str:
@@ -158,20 +225,6 @@ def _kind(span: Span, dip: int | None, new: PointReport) -> str:
     if span.kind in {"crash", "recovery"}:
         return "hang" if span.kind == "crash" and new.outcome is Outcome.HANG else span.kind
     return span.kind if dip is None else "dip"
-
-
-def _reproduce(journal: Journal, row: StageRow, settings: HuntSettings | None, tried: PointReport) -> str:
-    """One line for a shell that can be read, or the command that runs the point."""
-    point, identity, line = tried.point, tried.attempts[-1].identity if tried.attempts else {}, ""
-    if settings is not None:
-        engine = engine_used(journal, row.key, tried.attempts)
-        line = reproduce_command(settings, row.timeline, point, identity, engine=engine)
-    # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
-    return (
-        line
-        if 0 < len(line) <= LONGEST
-        else str(show_command(point.id, stage="" if row.key == "0" else row.key, verb="try"))
-    )
 
 
 def engine_used(journal: Journal, stage: str, tried: Sequence[Attempt]) -> Kind:
@@ -309,3 +362,112 @@ def _others(identity: Mapping[str, str], but: str) -> tuple[str, ...]:
     """What else was to be under test: commits, image, packages, value."""
     told = ("commit.", "image", "package.", "value")
     return tuple(f"{n}={v}" for n, v in sorted(identity.items()) if n != but and n.startswith(told))
+
+
+def findings_of(report: HuntReport) -> tuple[Finding, ...]:
+    """What a person should know of a hunt: that it is not finished, then its changes."""
+    stages = (finding for stage in report.stages for finding in _of_stage(stage, report.journal))
+    return (*_of_hunt(report), *stages)
+
+
+def _of_hunt(report: HuntReport) -> Iterator[Finding]:
+    points = [point for stage in report.stages for point in stage.points]
+    if report.state == "stopped":
+        said = report.notes[0] if report.notes else "the hunt is not finished"
+        yield warn("hunt-unfinished", said, next=report.resume)
+    if report.state == "done" and say.nothing_compared(report):
+        # Where fewer than two points gave a value, nothing was found because nothing was compared.
+        tried = [p for p in points if p.outcome not in (None, Outcome.MISSING)]
+        failed = next((p.point.id for p in tried if p.outcome is not Outcome.OK), None)
+        gave = sum(bool(p.values) for p in tried)
+        said = f"expected at least two points with a value, found {gave} of {count(len(tried), 'point')} tried"
+        then = None if failed is None else show_command(failed, journal=report.journal, log=True)
+        yield warn("hunt-unfinished", said, next=then or "karat hunt run --dry-run")
+    for name, said in zip(report.never_rebuilt, say.rebuilds(report), strict=True):
+        newest = next((p.point.id for p in reversed(points) if p.values), "")
+        then = show_command(newest, journal=report.journal, log=True) if newest else None
+        yield fail("nothing-rebuilt", said, where=name, next=then)
+    if report.state == "done" and say.one_build(report):
+        # That every point passed says nothing where all were the same build.
+        built = [p.point.id for p in points if p.values]
+        said = f"expected each point to have its own build, found the same built files at all {len(built)}"
+        then = show_command(built[-1], journal=report.journal, log=True)
+        yield warn("nothing-compared", said, where=built[-1], next=then)
+    for culprit in report.culprits:
+        change, span = culprit.change, culprit.change.span
+        kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
+        if kind == "level-shifted" and culprit.better == "equal":
+            severity = Severity.FAIL
+        # What does not stand any more, or could not be seen again, fails nobody's build.
+        if say.doubtful(change) or change.dip is not None:
+            severity = max(severity, Severity.WARN, key=lambda one: one.rank)
+        yield Finding(
+            kind=kind,
+            severity=severity,
+            message=say.headline(culprit, report.units.get(culprit.metric, "")),
+            metric=culprit.metric,
+            where=change.new.id,
+            numbers={"before": span.before, "after": span.after, "confidence": span.confidence},
+            next=show_command(change.new.id, stage=culprit.stage, journal=report.journal),
+        )
+
+
+def _of_stage(stage: StageReport, journal: str) -> Iterator[Finding]:
+    # Where failures begin and stay, that is a change of its own.
+    known = {change.new.id for change in stage.changes if change.kind in say.FAILURES}
+    for (outcome, signature), points in say.failures(stage).items():
+        if outcome != Outcome.BROKEN.value and not known & {point.id for point in points}:
+            said = f"{stage.title}: {outcome} at {say.listed(points, 4)}: {signature}"
+            then = show_command(points[0].id, stage=stage.key, journal=journal, log=True)
+            yield warn("crash-range", said, where=points[0].id, next=then)
+    for reason, points in say.lacking(stage).items():
+        first, number = points[0].label, count(len(points), "point")
+        said = f"{stage.title}: {number} not available, {first} the first: {reason}"
+        yield info("points-missing", said, where=first)
+    for metric in stage.unsettled:
+        said = next((note for note in stage.notes if note.startswith(f"{metric} is not settled")), metric)
+        yield warn("metric-unsettled", f"{stage.title}: {said}", metric=metric, where=stage.key)
+    for note in stage.notes:
+        if note.startswith(NOT_REPRODUCED):
+            yield warn("not-reproduced", note, where=stage.key)
+
+
+def alike(one: Span, other: Span) -> bool:
+    """Whether a change of a finer stage may be what the coarser one saw: of the same metric, and of the same kind of sides.
+
+    Where failures begin or end, one side has no level; that is no change of level of the metric.
+    """
+    first, second = ((s.metric, s.before is None, s.after is None) for s in (one, other))
+    return first == second
+
+
+def shown_in(spans: Sequence[Span], wanted: Sequence[Span]) -> bool:
+    """Whether a finer stage saw one of these changes."""
+    return any(alike(span, one) for span in spans for one in wanted)
+
+
+def dips(spans: Sequence[Span], points: int) -> Mapping[int, int]:
+    """Change → the number of its dip: one metric left its level, and with the next change came back to it, or failed and recovered.
+
+    Of so many points. A gain that lasted, and was lost again, is no dip: the loss stands.
+    """
+    paired: dict[int, int] = {}
+    # Where failures begin and end is one question, where levels move another.
+    series = [(span.metric, span.kind in {"crash", "recovery"}) for span in spans]
+    for each in dict.fromkeys(series):
+        numbers = [n for n, one in enumerate(series) if one == each]
+        numbers.sort(key=lambda n: spans[n].good)
+        ends = [0, *(spans[n].bad for n in numbers)], [*(spans[n].good for n in numbers), points - 1]
+        lengths = [last - begin + 1 for begin, last in zip(*ends, strict=True)]
+        for at, (first, second) in enumerate(pairwise(numbers)):
+            if spans[first].kind == "improvement" and 2 * lengths[at + 1] > min(lengths[at], lengths[at + 2]):
+                continue
+            if (spans[first].kind, spans[second].kind) == ("crash", "recovery"):
+                paired[first] = paired[second] = len(set(paired.values()))
+            start, low, end = spans[first].before, spans[first].after, spans[second].after
+            if first in paired or start is None or low is None or end is None or spans[second].before is None:
+                continue
+            left, returned = low - start, end - low
+            if left * returned < 0 and abs(end - start) <= 0.25 * min(abs(left), abs(returned)):
+                paired[first] = paired[second] = len(set(paired.values()))
+    return paired

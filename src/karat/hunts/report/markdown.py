@@ -13,7 +13,6 @@ from pathlib import PurePath
 from karat.changepoints.series import Outcome
 from karat.hunts.model import Culprit, HuntReport, StageReport, Suspect
 from karat.hunts.report import sentences as say
-from karat.hunts.report.split import split_sentences, split_table
 from karat.report.markdown import code, prose, table
 from karat.report.words import printable
 
@@ -23,8 +22,8 @@ _SUSPECTS = 20
 def render(report: HuntReport) -> str:
     parts = [f"# {prose(say.conclusion(report))}", *map(prose, say.at_the_top(report))]
     if report.split is not None:
-        header, *rows = ([prose(cell) for cell in row] for row in split_table(report.split, report.units))
-        parts += [*map(prose, split_sentences(report.split)), table(header, rows, numbers=False)]
+        header, *rows = ([prose(cell) for cell in row] for row in say.split_table(report.split, report.units))
+        parts += [*map(prose, say.split_sentences(report.split)), table(header, rows, numbers=False)]
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
     if not report.culprits:

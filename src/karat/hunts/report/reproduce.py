@@ -1,4 +1,4 @@
-"""A line for a shell, or a script, that puts a point under test again, by hand, without karat. Pure.
+"""A script that puts a point under test again, by hand, without karat. Pure.
 
 Where a point needs more (a build inside a kept container), there is none. It can be pasted whatever a terminal and a report
 do to what cannot be printed; what may be a secret is taken from the reader's own environment: it goes into issues.
@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from karat.hunts.journal.records import NOT_KEPT
 from karat.hunts.model import Point
 from karat.hunts.probe.jobs import fill_in
-from karat.hunts.settings import HuntSettings, split_command
+from karat.hunts.settings import NOT_KEPT, HuntSettings, split_command
 from karat.hunts.timelines.container_engine import ContainerEngine, Kind
 from karat.system.command import quoted
 from karat.system.secrets import is_secret_name
@@ -22,22 +21,10 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _quoted = partial(quoted, lines=True)
 
 
-LONGEST = 160
-"""Characters of a line that a person still reads; beyond it, reports name `karat hunt try`, which can write a script."""
-
-
-def reproduce_command(
-    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], *, engine: Kind = "docker"
-) -> str:
-    """The line, to be run in hunt.toml's folder; empty where there is none. `engine` runs containers."""
-    steps = _steps_of(settings, timeline, point, identity, engine)
-    return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})" if steps else ""
-
-
 def reproduce_script(
     settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str], *, engine: Kind = "docker"
 ) -> str:
-    """The same as a script; empty where there is none."""
+    """The script, to be run in hunt.toml's folder; empty where there is none. `engine` runs containers."""
     steps = _steps_of(settings, timeline, point, identity, engine)
     head = f"#!/bin/bash\n# {' '.join(point.label.split())}, as karat hunt tried it; run it in the folder of the hunt.\nset -e\n"
     return head + "\n".join(steps) + "\n" if steps else ""
@@ -58,7 +45,7 @@ def _steps_of(
     if timeline in {"checkouts", "commits", "split"}:
         return _checkout(settings, point, identity, _steps(variables, commands))
     if timeline == "packages":
-        line = _package(settings, point, identity, variables, commands)
+        line = _package(settings, point, variables, commands)
         return [line] if line else []
     if timeline == "values":
         value = f"KARAT_VALUE={_quoted(point.parts.get('value', point.id))}"
@@ -74,7 +61,7 @@ def _word(word: str, named: Mapping[str, str]) -> str:
 
 
 def _leaves_files(settings: HuntSettings) -> bool:
-    return bool(settings.probe.files) or any(metric.file for metric in settings.probe.metrics)
+    return any(metric.file for metric in settings.probe.metrics)
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
@@ -142,7 +129,7 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str],
         pins = " ".join(_quoted(f"{name}=={version}") for name, version in there.items())
         steps += [f"uv venv -q{python} packages", ". packages/bin/activate", f"uv pip install -q --no-deps {pins}"]
     for one in moved:
-        folder, url = _quoted(str(one.folder or one.name)), _quoted(one.url)
+        folder, url = _quoted(one.name), _quoted(one.url)
         away = "://" in one.url or one.url.startswith(("/", "git@"))
         steps.append(f"git clone -q {url} {folder}" if away else f'git clone -q "$root"/{url} {folder}')
         steps.append(f"git -C {folder} checkout -q {_quoted(point.parts[one.name])}")
@@ -156,17 +143,11 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str],
     return steps
 
 
-def _package(
-    settings: HuntSettings, point: Point, identity: Mapping[str, str], variables: Sequence[str], commands: Sequence[str]
-) -> str:
+def _package(settings: HuntSettings, point: Point, variables: Sequence[str], commands: Sequence[str]) -> str:
     asked = settings.packages
     if asked is None:
         return ""
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
-    if asked.at_its_time:
-        # The dependencies that were there, each in its version: the index has newer ones by now.
-        there = {k.removeprefix("package."): v for k, v in identity.items() if k.startswith("package.")}
-        wanted += [f"{name}=={version}" for name, version in there.items() if name != asked.name]
     words = [*variables, "uv", "run", "--no-project", "--isolated"]
     words += ["--python", _quoted(asked.python)] if asked.python else []
     # A login in the address stays where it is.

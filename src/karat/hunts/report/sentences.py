@@ -19,6 +19,8 @@ from karat.hunts.model import (
     Point,
     PointReport,
     Span,
+    SplitCell,
+    SplitReport,
     StageReport,
     Suspect,
 )
@@ -47,6 +49,13 @@ def averages(values: Mapping[str, Sequence[float]], units: Mapping[str, str]) ->
     return ", ".join(f"{value(fmean(numbers))} {units.get(n) or n}" for n, numbers in values.items() if numbers)
 
 
+def came_of(attempt: Attempt, units: Mapping[str, str]) -> str:
+    """`577.1 MLUPS`, or how it failed."""
+    if attempt.outcome is Outcome.OK and attempt.samples:
+        return averages(attempt.samples, units)
+    return f"{attempt.outcome.value}: {attempt.signature or attempt.note}".removesuffix(": ")
+
+
 def percent(old: float | None, new: float | None) -> str:
     """`−7.0%`, or nothing where the old value is zero or either is not known."""
     if old is None or new is None or old == 0:
@@ -67,7 +76,6 @@ def amount(change: ChangeReport, unit: str = "") -> str:
 
 
 def levels(old: float, new: float, unit: str) -> str:
-    """`577.4 → 536.7 MLUPS (−7.0%)`."""
     shown, by = f"{value(old)} → {value(new)}{f' {unit}' if unit else ''}", percent(old, new)
     return f"{shown} ({by})" if by else shown
 
@@ -89,7 +97,6 @@ def heading(culprit: Culprit, report: HuntReport) -> str:
 
 
 def flaky(stage: StageReport) -> str:
-    """How many runs fail for nothing; empty where none is known to."""
     return f"flaky: about {stage.flake_rate:.0%} of the runs fail at random" if stage.flake_rate else ""
 
 
@@ -155,7 +162,6 @@ def link(address: str) -> str:
 
 
 def suspect(one: Suspect) -> str:
-    """`xla 1a2b3c4d5e6f Fuse more convolutions (A. Author)`."""
     words = [one.part, short(one), one.title, f"({one.author})" if one.author else ""]
     return " ".join(word for word in words if word)
 
@@ -221,7 +227,6 @@ def blame(change: ChangeReport) -> str:
 
 
 def tried(stage: StageReport) -> str:
-    """`38 of 76 points tried, 41 runs, 12 min`."""
     done = sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points)
     points = count(len(stage.points), "point")
     return f"{done:,} of {points} tried, {count(stage.runs, 'run')}, {duration(stage.seconds)}"
@@ -268,40 +273,21 @@ def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
 
 def lacking(stage: StageReport) -> dict[str, list[Point]]:
     """Reason → points, of those that are not available."""
-    groups: dict[str, list[Point]] = {}
+    found: dict[str, list[Point]] = {}
     for point in [one.point for one in stage.points if one.outcome is Outcome.MISSING]:
-        # Without what names the point itself: `no image jax:2023-08-07` is every night's reason.
-        reason = point.missing
+        # Without what names the point itself: `no image jax:…` is every night's reason.
+        reason = point.missing or "no reason is known"
         for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
-            reason = reason.replace(name, "\0") if name else reason
-        groups.setdefault(reason, []).append(point)
-    found = {}
-    for points in groups.values():
-        reasons = [point.missing for point in points]
-        said = reasons[0] or "no reason is known"
-        if len(set(reasons)) > 1:
-            # One reason for several, with dots where they differ.
-            start = _beginning(reasons)
-            said = f"{start}…{_beginning([reason[len(start) :][::-1] for reason in reasons])[::-1]}"
-        found[said] = points
+            reason = reason.replace(name, "…") if name else reason
+        found.setdefault(reason, []).append(point)
     return found
 
 
-def _beginning(texts: Sequence[str]) -> str:
-    """The words and numbers that all begin with."""
-    first, last = min(texts), max(texts)
-    same = (one == other for one, other in zip(first, last, strict=False))
-    letters = first[: next((k for k, equal in enumerate(same) if not equal), len(first))]
-    return re.sub(r"\w+$", "", letters)
-
-
 def listed(points: Sequence[Point], most: int, shown: Callable[[str], str] = str) -> str:
-    """`2023-08-03, 2023-08-07 and 9 more`."""
     return few([shown(point.label) for point in points], most)
 
 
 def measured(report: HuntReport) -> str:
-    """`41 runs, 12 min of measuring`."""
     return f"{count(report.runs, 'run')}, {duration(report.seconds)} of measuring"
 
 
@@ -363,9 +349,7 @@ def conclusion(report: HuntReport) -> str:
         kind: len(ends) if kind == "dip" else kinds.count(kind)
         for kind in sorted(dict.fromkeys(kinds), key="dip".__eq__)
     }
-    plural = {"crash": "crashes", "recovery": "recoveries"}
-    words = [f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for kind, n in counted.items()]
-    return f"{name} {', '.join(words)}{state}"
+    return f"{name} {', '.join(count(n, kind) for kind, n in counted.items())}{state}"
 
 
 def change_text(span: Span, points: Sequence[Point]) -> str:
@@ -404,3 +388,33 @@ def flags(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     failed = sum(outcome is not Outcome.OK for outcome in outcomes)
     flakes = [f"flaky: {failed} of {len(outcomes)} failed"] if 0 < failed < len(outcomes) else []
     return (*(f"{SHARED} {name}: the same thing was under test" for name in sources), *flakes)
+
+
+_SAID = {
+    "code": "the code: it changes with the new code alone, in old packages as well",
+    "environment": "the environment: it changes with the new packages alone, with old code as well",
+    "both": "both: new code and new packages have a share in it",
+    "interaction": "an interaction: it takes new code in new packages; neither alone does it",
+    "neither": "neither: old code in old packages and new code in new packages do not differ",
+    "unclear": "unclear: the runs do not tell",
+}
+
+
+def split_table(split: SplitReport, units: Mapping[str, str]) -> list[list[str]]:
+    """A header, and a row for each code."""
+    known = {(cell.code, cell.environment): _cell(cell, units) for cell in split.cells if cell.runs}
+    rows = [
+        [f"{code} code", *(known.get((code, side), "not run") for side in ("old", "new"))] for code in ("old", "new")
+    ]
+    return [["", *(f"{side} environment" for side in ("old", "new"))], *rows]
+
+
+def _cell(cell: SplitCell, units: Mapping[str, str]) -> str:
+    values = averages({name: v for name, v in cell.values.items() if name != CRASH}, units) or "works"
+    some = f", fails {cell.failed} times" if cell.failed else ""
+    return f"{cell.error if cell.failed == cell.runs else f'{values}{some}'} ({count(cell.runs, 'run')})"
+
+
+def split_sentences(split: SplitReport) -> Iterator[str]:
+    for metric, word in split.verdicts.items():
+        yield f"{'' if len(split.verdicts) == 1 else f'{metric}: '}{_SAID[word]}"

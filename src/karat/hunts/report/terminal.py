@@ -1,27 +1,31 @@
-"""What a terminal shows: a hunt's report, how far a hunt is, one point with its attempts and how to run it by hand."""
+"""What a terminal shows: a hunt's report, how far a hunt is, one point with its attempts; and a hunt at work.
+
+Who listens to a hunt shows its status, drawn anew, on a terminal, and plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from statistics import fmean
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from karat.changepoints.series import Outcome
 from karat.findings import UsageError, suggest
-from karat.hunts.journal.database import show_command
-from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import CommandRow
-from karat.hunts.model import Attempt, HuntReport, Point, StageReport
+from karat.hunts.journal import Journal, show_command
+from karat.hunts.model import Attempt, CommandRow, Decision, HuntReport, Point, StageReport
 from karat.hunts.report import sentences as say
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.sentences import duration, flags, value
-from karat.hunts.report.split import split_sentences, split_table
+from karat.report import terminal
 from karat.report.terminal import Line
-from karat.report.words import count
+from karat.report.words import count, printable
 from karat.system.command import Command
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 _STYLES = {
     **dict.fromkeys(("regression", "crash", "hang"), "bold red"),
@@ -30,6 +34,7 @@ _STYLES = {
 }
 _SUSPECTS = 8
 _POINTS = 6
+_PAUSE = 1.0  # Seconds between two drawings: each reads the journal.
 _OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
 
 
@@ -38,8 +43,8 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
     yield from (((said, "yellow"),) for said in say.at_the_top(report))
     if report.split is not None:
         yield ()
-        yield from (((line, "bold"),) for line in split_sentences(report.split))
-        rows = split_table(report.split, report.units)
+        yield from (((line, "bold"),) for line in say.split_sentences(report.split))
+        rows = say.split_table(report.split, report.units)
         wide = max(len(row[1]) for row in rows)
         yield from (((f"  {row[0]:<8}  {row[1]:<{wide}}  {row[2]}", ""),) for row in rows)
     for culprit in report.culprits:
@@ -61,10 +66,7 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
         yield from (_fact("compare", address, 8) for address in say.compared(culprit.suspects))
         yield _fact("sure", say.confirmed(change), 8)
         if change.reproduce:
-            # Further lines of a quoted word are not set in: the blanks would be part of it.
-            first, *further = change.reproduce.split("\n")
-            yield _fact("try", first, 8)
-            yield from (((line, ""),) for line in further)
+            yield _fact("try", change.reproduce, 8)
     for stage in report.stages:
         yield ()
         yield from _stage(stage, width or 100)
@@ -106,115 +108,34 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
         yield ((f"  {note}", "dim"),)
 
 
-class RunNow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run under way."""
-
-    stage: str
-    point: str
-    why: str
-    seconds: float
-
-
-class StageStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one stage is."""
-
-    key: str
-    title: str
-    state: str
-    points: int
-    missing: int
-    tried: int
-    runs: int
-    expected_left: int | None  # Runs still to come, as far as can be said.
-    changes: tuple[str, ...]
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a hunt is. Schema karat.hunt-status/1."""
-
-    schema: str = "karat.hunt-status/1"
-    name: str
-    journal: str
-    state: str  # running, done, stopped.
-    process: int | None  # Who is writing it.
-    runs: int
-    seconds: float  # Of measuring.
-    seconds_left: float | None  # Of the stage at work, as far as can be said; finer ones come after it.
-    stages: tuple[StageStatus, ...]
-    running: tuple[RunNow, ...]
-    notes: tuple[str, ...]
-
-
-def status_of(journal: Journal) -> tuple[Status, HuntReport]:
-    """How far a hunt is, and the report it has so far."""
-    report = build_report(journal)
-    left = {row.key: row.decision.expected_left for row in journal.stages() if row.decision is not None}
-    stages = tuple(
-        StageStatus(
-            key=stage.key,
-            title=stage.title,
-            state=stage.state,
-            points=len(stage.points),
-            missing=sum(point.outcome is Outcome.MISSING for point in stage.points),
-            tried=sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points),
-            runs=stage.runs,
-            expected_left=0 if stage.state == "done" else left.get(stage.key),
-            changes=tuple(change.message for change in stage.changes),
-        )
-        for stage in report.stages
-    )
-    running = report.state == "running"
-    seconds_left = None
-    if running and stages and stages[-1].expected_left is not None:
-        # Runs still to come at what the last ones took, over the slots that the engine has.
-        took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
-        said = journal.facts().get("slots", "")
-        slots = max(1, int(said)) if said.isdecimal() and len(said) < 9 else 1
-        seconds_left = stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
-    status = Status(
-        name=report.name,
-        journal=report.journal,
-        state=report.state,
-        process=journal.writer(),
-        runs=report.runs,
-        seconds=report.seconds,
-        seconds_left=seconds_left,
-        stages=stages,
-        running=tuple(
-            RunNow(stage=stage, point=point, why=why, seconds=max(0.0, time.time() - since))
-            for stage, point, why, since in (journal.running() if running else ())
-        ),
-        notes=report.notes,
-    )
-    return status, report
-
-
-def status_lines(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
-    who = f" (process {status.process})" if status.process else ""
-    counted = f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring"
-    if status.seconds_left:
-        counted += f", about {duration(status.seconds_left)} left at this stage"
-    yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {counted}", "dim"))
-    for one, stage in zip(status.stages, report.stages, strict=True):
-        left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
-        lacking = f", {one.missing:,} not available" if one.missing else ""
-        progress = f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}"
+def status_lines(report: HuntReport, width: int | None = None, *, at_work: bool = False) -> Iterator[Line]:
+    """How far a hunt is: every stage, or the one `at_work` alone."""
+    who = f" (process {report.process})" if report.process else ""
+    counted = say.measured(report)
+    if report.seconds_left:
+        counted += f", about {duration(report.seconds_left)} left at this stage"
+    yield ((f"{report.name}: {report.state}{who}", "bold"), (f"  {counted}", "dim"))
+    for stage in report.stages[-1 if at_work else 0 :]:
+        left = f", ≈{count(stage.expected_left, 'run')} to go" if stage.expected_left else ""
+        missing = sum(point.outcome is Outcome.MISSING for point in stage.points)
+        lacking = f", {missing:,} not available" if missing else ""
         yield ()
-        yield (f"{one.title} [{one.key}]", "bold"), (progress, "dim")
+        progress = f"  {stage.state}: {say.tried(stage)}{lacking}{left}"
+        yield (f"{stage.title} [{stage.key}]", "bold"), (progress, "dim")
         yield ((f"  {say.strip(stage.points, stage.changes, (width or 100) - 2)}", ""),)
-        for message in one.changes:
-            yield ((f"  {message}", "yellow"),)
+        for change in stage.changes:
+            yield ((f"  {change.message}", "yellow"),)
+        for run in report.running:
+            if run.stage == stage.key:
+                yield ("  now   ", "cyan"), (f"{run.point}  ", "cyan"), (f"{duration(run.seconds)}  {run.why}", "dim")
+        if stage.likely_next and report.state == "running":
+            yield (("  next  ", "dim"), (", ".join(stage.likely_next[:4]), "dim"))
         tried = [point for point in stage.points if point.attempts]
-        for point in sorted(tried, key=lambda p: p.attempts[-1].started)[-8:]:
-            last = point.attempts[-1]
-            failed = f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
-            shown = say.averages(point.values, report.units) if point.values else failed
-            yield ((f"  {point.point.label}  ", "dim"), (shown, ""))
-    if status.running:
-        yield ()
-    for run in status.running:
-        yield (("now  ", "cyan"), (f"{run.point}  {duration(run.seconds)}  {run.why}", ""))
-    for note in status.notes:
+        # The newest first: where there is little room, the oldest are left out.
+        for point in sorted(tried, key=lambda p: p.attempts[-1].started)[:-9:-1]:
+            shown = say.averages(point.values, report.units)
+            yield ((f"  {point.point.label}  ", "dim"), (shown or say.came_of(point.attempts[-1], report.units), ""))
+    for note in report.notes:
         yield ()
         yield ((note, "yellow"),)
 
@@ -223,7 +144,6 @@ class ShownAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, with what it ran."""
 
     attempt: Attempt
-    purpose: str  # search, swap N, confirm N (of change N).
     commands: tuple[CommandRow, ...]
     log: str | None = None
 
@@ -266,11 +186,10 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
     attempts = []
-    for row in journal.attempts(stage, point.id):
-        which = stage, point.id, row.attempt.number
+    for attempt in journal.attempts(stage, point.id):
+        which = stage, point.id, attempt.number
         log = journal.log(*which).decode("utf-8", "backslashreplace") if logs else None
-        shown = ShownAttempt(attempt=row.attempt, purpose=row.purpose, commands=journal.commands(*which), log=log)
-        attempts.append(shown)
+        attempts.append(ShownAttempt(attempt=attempt, commands=journal.commands(*which), log=log))
     marks = flags([one.attempt for one in attempts])
     return ShownPoint(stage=stage, point=point, flags=marks, attempts=tuple(attempts), journal=str(journal.path))
 
@@ -290,7 +209,7 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
     for one in what.attempts:
         attempt = one.attempt
         outcome = attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")
-        why = f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}"
+        why = f"  {attempt.purpose}{f', {attempt.why}' if attempt.why else ''}"
         yield ()
         yield (f"attempt {attempt.number}: ", "bold"), outcome, (why, "dim")
         facts = {name: ", ".join(map(value, samples)) for name, samples in attempt.samples.items()}
@@ -306,3 +225,116 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
     yield ()
     stage = "" if what.stage == "0" else what.stage
     yield ("by hand: ", "bold"), (str(show_command(point.id, stage=stage, journal=what.journal, verb="try")), "")
+
+
+class Listener:
+    """Hears what a hunt does; this one is silent.
+
+    It must not raise, and need not hurry: nobody measures meanwhile in this process.
+    """
+
+    def opened(self, stage: str, title: str, points: Sequence[Point], runs: int) -> None:
+        """A stage begins, or goes on after so many runs."""
+
+    def finished(self, attempt: Attempt) -> None:
+        """An attempt is over, and in the journal."""
+
+    def decided(self, decision: Decision) -> None:
+        """What is known now, and what comes next."""
+
+    def said(self, message: str) -> None:
+        """One sentence for a person."""
+
+    def waiting(self) -> None:
+        """A run began, or nothing happened for a moment: time to redraw a clock."""
+
+    def closed(self) -> None:
+        """The hunt is over, or was stopped."""
+
+
+class LineListener(Listener):
+    """One line per attempt, for logs."""
+
+    def __init__(self, units: Mapping[str, str], stream: IO[str]) -> None:
+        self._units, self._stream = units, stream
+        self._labels: dict[str, str] = {}
+        self._runs, self._left, self._since = 0, 0, 0
+
+    def opened(self, stage: str, title: str, points: Sequence[Point], runs: int) -> None:
+        self._labels, self._left = {point.id: point.label for point in points}, 0
+        self._runs += runs
+        missing = sum(bool(point.missing) for point in points)
+        lacking = f", {missing:,} of them not available" if missing else ""
+        ends = f" ({points[0].label} … {points[-1].label})" if points else ""
+        where = f"stage {stage}, {title}" if stage != "0" else title
+        self.said(f"{where}: {count(len(points), 'point')}{ends}{lacking}")
+
+    def decided(self, decision: Decision) -> None:
+        self._left, self._since = decision.expected_left or 0, 0
+
+    def finished(self, attempt: Attempt) -> None:
+        self._runs += not attempt.shared_with
+        self._since += 1
+        total = f"/≈{self._runs + max(self._left - self._since, 0)}" if self._left else ""
+        took = f"as {attempt.shared_with}" if attempt.shared_with else duration(attempt.seconds)
+        label = self._labels.get(attempt.point, attempt.point)
+        what = f"{label} {say.came_of(attempt, self._units)} ({took}) {attempt.why}"
+        self.said(f"[{self._runs}{total}] {what}")
+
+    def said(self, message: str) -> None:
+        terminal.say(message, self._stream)
+
+
+class LiveListener(Listener):
+    """What `karat hunt status` shows of the stage at work, drawn anew as things happen.
+
+    From the hunt's own thread: it comes by at least twice a second, and nothing is seen half made.
+    """
+
+    def __init__(self, stream: IO[str], journal: Journal) -> None:
+        self._stream, self._journal = stream, journal
+        self._live: Live | None = None
+        self._drawn = -_PAUSE
+
+    def _draw(self) -> None:
+        from rich.text import Text
+
+        if time.monotonic() - self._drawn < _PAUSE:
+            return
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=True)
+            self._live.start()
+        size = self._live.console.size
+        shown = status_lines(build_report(self._journal, logs=False), size.width, at_work=True)
+        lines = [Text.assemble(*((printable(text), style) for text, style in line), no_wrap=True) for line in shown]
+        for line in lines:
+            line.truncate(size.width, overflow="ellipsis")
+        self._live.update(Text("\n").join(lines[: max(3, size.height - 1)]), refresh=True)
+        self._drawn = time.monotonic()
+
+    def finished(self, attempt: Attempt) -> None:  # noqa: ARG002 - a listener's signature
+        self._draw()
+
+    def waiting(self) -> None:
+        self._draw()
+
+    def said(self, message: str) -> None:
+        from rich.text import Text
+
+        self._draw()
+        if self._live is not None:
+            self._live.console.print(Text(printable(message), style="yellow"))
+
+    def closed(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def listener_for(stream: IO[str], environ: Mapping[str, str], units: Mapping[str, str], journal: Journal) -> Listener:
+    """Someone who shows on the stream what a hunt does."""
+    terminal = stream.isatty() and environ.get("TERM") != "dumb"
+    return LiveListener(stream, journal) if terminal else LineListener(units, stream)

@@ -36,6 +36,7 @@ PRIOR_SPREAD = 0.25
 """The spread is expected to be this share of the smallest change that is wanted, as if from so many runs."""
 SHARES = ((0.0, 0.5), (0.25, 0.15), (0.5, 0.15), (0.75, 0.1), (0.97, 0.1))
 """Of the variance: how much is from build to build rather than from run to run, and how much that is believed beforehand."""
+_TELLS = 3.0  # So many standard deviations of builds apart, one build in fifteen is nearer to the other level.
 _BINS = 2.0
 _RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
 _WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
@@ -67,6 +68,7 @@ class ChangeMap(NamedTuple):
     repeats: int = 10
     """So often a point is run at most: where builds differ, more runs of one say nothing more of its level."""
     builds: float = 0.0  # Of the spread: standard deviation from build to build, relative.
+    pinned: float = 0.0  # Changes from this size on are pinned to two neighbours by a few runs of each.
     worker: float = 0.0
     time: float = 0.0  # Standard deviations from worker to worker and over time, which were taken out.
     clean: Values | None = None  # The numbers without what was taken out; None: nothing was.
@@ -84,8 +86,9 @@ def level_map(
     values: Values, count: int, *, smallest: float, under: Circumstances | None = None, weights: Sequence[float] = ()
 ) -> ChangeMap:
     """The changes of a metric that has levels; `under`: when and where each number was measured."""
-    positions = tuple(sorted(values))
-    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25), weights)
+    every = tuple(sorted(values))
+    apart, positions = builds_of(every, under)
+    hazards = _hazards(every, min(EXPECTED / max(count, 8), 0.25), weights)[apart]
     flat = to_scale([value for position in positions for value in values[position]])
     owner = np.repeat(np.arange(len(positions)), [len(values[position]) for position in positions])
     met = [each for position in positions for each in (under or {}).get(position, ())]
@@ -94,11 +97,11 @@ def level_map(
     # What has no spread has nothing to be explained.
     around = Surroundings.of(owner, met) if builds and found.needed > 1 else None
     if around is None:
-        return found
+        return _whole(found, every, apart)
     off = np.zeros_like(flat)
     for _ in range(3):
         # Levels, as far as is known; a number far off counts as one that is just off.
-        level = np.concatenate([[0], np.cumsum(found.chance > 0.5)])[owner]
+        level = _levels_of(found.chance)[owner]
         clean, limit = flat - off, 4 * found.spread
         middles = np.array([np.median(clean[level == k]) for k in range(level[-1] + 1)])[level]
         extra = extraneous(off + middles + np.clip(clean - middles, -limit, limit), level, around, found.spread)
@@ -107,9 +110,30 @@ def level_map(
         off, before = extra.off, found
         found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest, lost=extra.lost)
         found = found._replace(worker=extra.worker, time=extra.time, clean=_shifted(values, positions, off))
-        if np.array_equal(found.chance > 0.5, before.chance > 0.5):
+        if np.array_equal(_levels_of(found.chance), _levels_of(before.chance)):
             break
-    return found
+    return _whole(found, every, apart)
+
+
+def builds_of(every: tuple[int, ...], under: Circumstances | None) -> tuple[NDArray[np.bool_], tuple[int, ...]]:
+    """Between which neighbours there are two builds, and the first point of each: where the very same runs count, it is one."""
+    met = [(under or {}).get(at) for at in every]
+    apart = np.array([not a or a != b for a, b in pairwise(met)], dtype=np.bool_)
+    return apart, every[:1] + tuple(at for at, two in zip(every[1:], apart, strict=True) if two)
+
+
+def _whole(found: ChangeMap, every: tuple[int, ...], apart: NDArray[np.bool_]) -> ChangeMap:
+    chance = np.zeros(len(apart))
+    chance[apart] = found.chance
+    firsts = np.concatenate([[0], np.cumsum(apart)])
+    clean = found.clean and {at: found.clean[found.positions[k]] for at, k in zip(every, firsts, strict=True)}
+    return found._replace(positions=every, chance=chance, clean=clean)
+
+
+def _levels_of(chance: Array) -> NDArray[np.intp]:
+    """Which level each point is on, numbered: a change whose place is in doubt parts them where it is as likely before as after."""
+    passed = np.rint(np.cumsum(np.where(chance > 0.05, chance, 0.0)))
+    return np.unique(np.concatenate([[0.0], passed]), return_inverse=True)[1]
 
 
 def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
@@ -184,18 +208,21 @@ def solve(
     sure = known is not None or fit.freedom >= 6
     runs = np.bincount(owner)
     means = np.bincount(owner, fit.off) / runs
-    # Two spreads off its level, and a single number is odd: one in twenty is, by chance.
+    # So far off its level, a number is odd: one in eighty is, by chance.
     error = fit.sigma * np.sqrt(fit.share + (1 - fit.share) / runs)
-    odd = (np.abs(means) > np.maximum(2.0 * error, least)) & (runs <= 3)
+    odd = (np.abs(means) > np.maximum(2.5 * error, least)) & (runs <= 3)
     # More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again.
     disagree = int((np.abs(apart) > max(4 * fit.sigma, least)).sum()) >= 2
-    exact = sure and fit.sigma <= 2 * floor
+    exact = sure and not lost and not fit.share and fit.sigma <= 2 * floor
     needed = 4 if disagree else 1 if exact else 2
     # Beyond that, the mean of a build's runs is off its level by what the build is.
     alone = fit.share and len(data.points) == len(data.starts)  # else a point is built again and again
-    enough = min(max(math.ceil(4 * (1 / fit.share - 1)), needed), 10) if alone else 10
-    spread, off = fit.sigma, _where(positions, odd)
-    return ChangeMap(positions, chance, spread, sure, needed, off, enough, spread * math.sqrt(fit.share))
+    enough = min(max(math.ceil(8 * (1 / fit.share - 1)), needed), 10) if alone else 10
+    spread, off, builds = fit.sigma, _where(positions, odd), fit.sigma * math.sqrt(fit.share)
+    # By ten runs of one; where builds differ, two of a level are never told from two levels that are closer than this. But what
+    # seem to be builds may be many changes: those are not given up.
+    pinned = max(spread, min(_TELLS * builds, 2 * smallest)) if alone else spread
+    return ChangeMap(positions, chance, spread, sure, needed, off, enough, builds, pinned)
 
 
 def to_scale(values: Sequence[float]) -> Array:
@@ -255,7 +282,6 @@ def _first_spread(flat: Array, within: Array) -> float:
 
 
 def _pass(data: Lots, hazards: Array, total: float, share: float, least: float) -> _Fit:
-    """Forward and backward once."""
     flat = data.flat
     base = float(np.min(flat))
     while True:
@@ -331,24 +357,26 @@ def _smoothed(emission: Array, hazards: Array, prior: float) -> tuple[Array, Arr
 
 
 def middle(values: Sequence[float]) -> float:
-    """The level of some numbers: their median."""
     return float(np.median(np.asarray(values, dtype=np.float64)))
 
 
-def rate_pairs() -> tuple[Array, Array, Array]:
-    """(a good point fails, a bad point passes, how much the pair is believed beforehand)."""
-    fails, passes = np.meshgrid(_RATES, _RATES, indexing="ij")
-    weights = np.outer(_WEIGHTS, _WEIGHTS)
-    return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
-
-
-def flake_map(values: Values, count: int, *, hazard: float | None = None, weights: Sequence[float] = ()) -> ChangeMap:
+def flake_map(
+    values: Values,
+    count: int,
+    *,
+    hazard: float | None = None,
+    under: Circumstances | None = None,
+    weights: Sequence[float] = (),
+) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
-    positions = tuple(sorted(values))
+    every = tuple(sorted(values))
+    apart, positions = builds_of(every, under)
     bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
     good = np.array([len(values[at]) for at in positions], dtype=np.float64) - bad
-    fails, passes, believed = rate_pairs()
-    hazards = _hazards(positions, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard, weights)
+    # Pairs of rates: a good point fails, a bad point passes, and how much the pair is believed beforehand.
+    fails, passes = (one.ravel() for one in np.meshgrid(_RATES, _RATES, indexing="ij"))
+    believed = np.outer(_WEIGHTS, _WEIGHTS).ravel() / _WEIGHTS.sum() ** 2
+    hazards = _hazards(every, min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard, weights)[apart]
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
     chance, worse, evidence = _two_states(emission, hazards)
@@ -357,7 +385,8 @@ def flake_map(values: Values, count: int, *, hazard: float | None = None, weight
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
     rate = seen_rate(float(bad @ (1 - state)), float(share @ fails))
-    return ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), flakes=rate)
+    found = ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), flakes=rate)
+    return _whole(found, every, apart)
 
 
 def seen_rate(flakes: float, rate: float) -> float:
@@ -400,14 +429,6 @@ def _two_states(emission: Array, hazards: Array) -> tuple[Array, Array, Array]:
         at = before * beta
         worse[:, i - 1] = at[:, 1] / at.sum(axis=1)
     return chance, worse, evidence
-
-
-def entropy(probability: float) -> float:
-    """Of a yes or no, in bits."""
-    if probability <= 0 or probability >= 1:
-        return 0.0
-    rest = 1 - probability
-    return -(probability * math.log2(probability) + rest * math.log2(rest))
 
 
 class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):

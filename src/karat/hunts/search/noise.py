@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _LENGTHS = (4.0, 40.0)  # Over so many runs a machine forgets: a warm neighbour, a slow drift.
+_DAY = 86_400.0  # Seconds: the same hour of another day is alike.
 _FEWEST, _MOST = 12, 300  # With fewer numbers nothing is known; with more, what one hour did is lost among the others.
 _GAIN = 3.0  # So much likelier, as a logarithm, it must be with workers and time than without.
 
@@ -63,8 +64,10 @@ class Surroundings(NamedTuple):
         apart = np.abs(clock[:, None] - clock[None, :])
         here = _alike([each.where for each in under])
         # Machines drift together (one room, one network) and each by itself.
-        times = tuple(np.exp(-apart / length) * (0.5 + 0.5 * here) for length in _LENGTHS)
-        return cls(_alike(keys), None if here.all() else here, times)
+        hours = np.exp(-2 * np.sin(np.pi / _DAY * (started[:, None] - started[None, :])) ** 2)
+        times = (*(np.exp(-apart / length) for length in _LENGTHS), hours)
+        own = tuple(one * (0.5 + 0.5 * here) for one in times)
+        return cls(_alike(keys), None if here.all() else here, own)
 
 
 def _alike(names: Sequence[object]) -> Array:

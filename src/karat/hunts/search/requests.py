@@ -150,6 +150,8 @@ def grid_requests(
     for wanted, inside in ((low, low < first), (high, high > last)):
         if inside and 0 <= wanted < count and wanted not in holes:
             requests.append(RunRequest(0.5, wanted, "in place of an end point that cannot be run"))
+    if not (requests or present) and (found := nearest_runnable(count // 2, 0, count - 1, holes)) is not None:
+        requests.append(RunRequest(0.5, found, "in place of an end point that cannot be run"))
     # Where a broken grid point left too wide a stretch.
     for a, b in pairwise(present):
         pieces = math.ceil((b - a) / grid)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 from msgspec import structs
@@ -41,7 +41,6 @@ class Effort(NamedTuple):
 
     settings: SearchSettings
     points: int  # How many.
-    thrifty: bool = False  # Whether every run counts, and none is a guess.
     weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
 
     def left(self, plans: Sequence[MetricPlan], done: int, *, waiting: int) -> int:
@@ -71,12 +70,12 @@ def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
     waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
     allowed = min(max(room, 0), effort.left(plans, done, waiting=len(waiting)))
     requests = _in_turn(plans, done)
-    affordable = [one for one in requests if not effort.thrifty or one.rank < SPECULATION]
+    affordable = [one for one in requests if not effort.settings.thrifty or one.rank < SPECULATION]
     wanted = choose(affordable, allowed)
     following = choose(affordable, len(wanted) + 4)[len(wanted) :]
-    if not effort.thrifty and any(one.rank < 1 for one in requests):
+    if not effort.settings.thrifty and any(one.rank < 1 for one in requests):
         # Later there is no use in them: in what is flat, every twentieth point is off by chance, and asks for more.
-        wanted = choose([*affordable, *spare], allowed)
+        wanted = choose(chain(affordable, spare), allowed)
     spans = tuple(span for plan in plans for span in plan.spans)
     notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
     if not requests and not in_flight:

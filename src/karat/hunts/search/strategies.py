@@ -18,11 +18,10 @@ from statistics import fmean
 from msgspec import structs
 
 from karat.changepoints.detector.detect import detect
-from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series
+from karat.changepoints.series import DetectOptions, Observation, Outcome, Series
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
-from karat.hunts.search.bisect import Bisect
-from karat.hunts.search.inference import EXPECTED, flake_map, level_map
+from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
 from karat.hunts.search.observations import read_metric
 from karat.hunts.search.requests import (
     RunRequest,
@@ -83,13 +82,21 @@ class Adaptive:
             values, count, sure = read.values, self._count, self._settings.confidence
             weights = self._effort.weights
             levels = partial(level_map, values, count, under=read.under, weights=weights)
-            known = flake_map(values, count, weights=weights) if metric.binary else levels(smallest=smallest)
+            known = (
+                flake_map(values, count, under=read.under, weights=weights)
+                if metric.binary
+                else levels(smallest=smallest)
+            )
             runs = {at: len(numbers) for at, numbers in values.items()}
-            if smallest and known.spread > smallest:
-                # What is smaller than the noise of one run is pinned to no two neighbours by ten runs of each.
-                known = levels(smallest=known.spread)
-                off = f"about {100 * known.spread:.2g}% (one standard deviation)"
-                note = f"{metric.name}: runs of one level differ by {off}: smaller changes were not looked for"
+            # Of what a coarser stage saw, the place is wanted as well as it can be had.
+            pinned = known.spread if self._known else known.pinned
+            if smallest and pinned > smallest:
+                builds = pinned > known.spread
+                off = f"about {100 * (known.builds if builds else known.spread):.2g}% (one standard deviation)"
+                least = f"changes smaller than {100 * pinned:.2g}%" if builds else "smaller changes"
+                who, more = ("builds", " (rebuild = 3 finds them)") if builds else ("runs", "")
+                note = f"{metric.name}: {who} of one level differ by {off}: {least} were not looked for{more}"
+                known = levels(smallest=pinned)
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
             requests += split_requests(state, 1 + 2 * room)
             spans = spans_of(metric, state.map, read.values, dead, sure, known=self._known)
@@ -137,7 +144,6 @@ class Sweep:
 
     def _answer(self, seen: Seen, left: int) -> Decision:
         spans: list[Span] = []
-        analyses: list[Analysis] = []
         flakes: list[float] = []
         tested, dead = set(range(self._count)), set(self._missing)
         for number, metric in enumerate(self._metrics):
@@ -145,7 +151,7 @@ class Sweep:
             holes = read.dead | read.again | self._missing
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
-                found = flake_map(read.values, self._count) if read.values else None
+                found = flake_map(read.values, self._count, under=read.under) if read.values else None
                 sure = self._settings.confidence
                 spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
@@ -154,9 +160,7 @@ class Sweep:
                 points = ((name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names))
                 observations = tuple(_observation(*point) for point in points)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
-                analysis = detect(series, DetectOptions(smallest=smallest))
-                analyses.append(analysis)
-                for step in analysis.steps:
+                for step in detect(series, DetectOptions(smallest=smallest)).steps:
                     sides, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
                     span = span_of(metric, sides, levels, step.confidence, holes)
                     spans.append(structs.replace(span, sure=step.confidence >= self._settings.confidence))
@@ -170,14 +174,70 @@ class Sweep:
             asks=(),
             expected_left=left,
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
-            analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
             missed=missed_dips(self._count, tested, dead, "a larger budget"),
         )
 
 
+class Bisect:
+    """Between a known good and a known bad point: `order` is -1 where good is the newer one, and the change a repair.
+
+    The search is the one that zooms in. A metric with a threshold is good or bad by it.
+    """
+
+    def __init__(self, effort: Effort, metrics: Sequence[Metric], order: int) -> None:
+        self._metrics, self._order, self._last = metrics, order, effort.points - 1
+        told = [structs.replace(m, binary=True) if m.threshold is not None else m for m in metrics]
+        self._inner = Adaptive(effort, told, zoom=True)
+
+    def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
+        decision = self._inner.decide({at: self._told(one) for at, one in seen.items()}, in_flight, room)
+        spans, notes = [], list(decision.notes)
+        for metric in self._metrics:
+            plain = read_metric(metric, seen).values
+            wrong = "improvement" if self._order > 0 else "regression"
+            found, judged = [s for s in decision.spans if s.metric == metric.name], self._judges(metric)
+            if found and judged and all(span.kind == wrong for span in found):
+                said = "the good end is bad, and the bad end is good: swap good and bad in [search]"
+                notes, found = [*notes, f"{metric.name}: {said}"], []
+            elif not (found or decision.asks or in_flight):
+                notes.append(self._nothing(metric, plain))
+            if judged and not metric.binary:
+                found = [structs.replace(span, **_levels(span, plain)) for span in found]
+            spans += found
+        return structs.replace(decision, spans=tuple(spans), notes=tuple(dict.fromkeys(notes)))
+
+    @staticmethod
+    def _judges(metric: Metric) -> bool:
+        return metric.binary or metric.threshold is not None
+
+    def _told(self, one: Observed) -> Observed:
+        """What was observed, by the thresholds."""
+        values = dict(one.values)
+        for metric in self._metrics:
+            if metric.threshold is not None and not metric.binary and metric.name in values:
+                worse = -1 if metric.better == "higher" else 1
+                values[metric.name] = tuple(float(worse * (x - metric.threshold) > 0) for x in values[metric.name])
+        return structs.replace(one, values=values)
+
+    def _nothing(self, metric: Metric, plain: Mapping[int, Sequence[float]]) -> str:
+        if len(plain) < 2:
+            alone = "only one point gives a value: there is nothing to compare it with"
+            return alone if plain else "neither end, nor anything beside it, could be run: there is nothing to bisect"
+        if not self._judges(metric):
+            return f"{metric.name}: the two ends do not differ; there is nothing to bisect"
+        bad = middle([x != 0 for numbers in plain.values() for x in numbers]) > 0.5
+        return f"{metric.name}: both ends are {'bad' if bad else 'good'}; the rest is explained by flakes"
+
+
+def _levels(span: Span, plain: Mapping[int, Sequence[float]]) -> dict[str, float]:
+    """The levels themselves, of a change that was found by a threshold."""
+    before = [x for at, numbers in plain.items() if at <= span.good for x in numbers]
+    after = [x for at, numbers in plain.items() if at >= span.bad for x in numbers]
+    return {"before": middle(before), "after": middle(after)}
+
+
 def _observation(name: str, values: tuple[float, ...], at: Observed | None) -> Observation:
-    """One point as the detector sees it."""
     if values or at is None:
         return Observation(label=name, values=values, outcome=Outcome.OK if values else Outcome.MISSING)
     gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
@@ -192,13 +252,12 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     missing: Collection[int] = (),
     names: Sequence[str] = (),
     levels: Mapping[str, tuple[float, float]] | None = None,
-    thrifty: bool = False,
     weights: Sequence[float] = (),
 ) -> Strategy:
     """The strategy of [search] for `count` points.
 
     `missing`: points that are not there. `names`: of all points, for bisect's good and bad. `levels`: what a coarser stage
-    knows, metric → (before, after); the search is then for that one change. `thrifty`: no run is a guess.
+    knows, metric → (before, after); the search is then for that one change.
     `weights`: of all points, how likely a change came with each.
     """
     gone = frozenset(missing)
@@ -206,20 +265,23 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     if settings.strategy == "sweep" and levels is None and there:
         return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
+    order = 1
+    if settings.strategy == "bisect":
+        good = _index_of(settings.good, names, there, 0, "good")
+        bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
+        there, order = there[min(good, bad) : max(good, bad) + 1], -1 if bad < good else 1
     shares = _shares(weights, there) if settings.priors else ()
-    if levels is not None and len(there) > 1:
+    if (levels is not None or settings.strategy == "bisect") and len(there) > 1:
         # A coarser stage saw it: in a window of few points, each is likelier to have brought it than at first sight.
         each = min(EXPECTED / max(len(there), 8), 0.25)
         more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
         shares = tuple(share * more for share in shares or [1.0] * len(there))
-    effort = Effort(settings, len(there), thrifty, shares)
+    effort = Effort(settings, len(there), shares)
     if settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
     elif settings.strategy == "bisect":
-        good = _index_of(settings.good, names, there, 0, "good")
-        bad = _index_of(settings.bad, names, there, len(there) - 1, "bad")
-        inner = Bisect(effort, metrics, good=good, bad=bad)
+        inner = Bisect(effort, metrics, order)
     else:
         inner = Adaptive(effort, metrics, zoom=levels is not None)
     return PresentPoints(inner, there, count)

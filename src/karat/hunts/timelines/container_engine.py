@@ -25,7 +25,7 @@ from karat.engines.job import JobCommand
 from karat.findings import CannotVerify
 from karat.hunts.settings import ContainerSettings, HuntSettings, mistake
 from karat.hunts.timelines.timeline import Workspace
-from karat.net.image_reference import ImageReference, parse
+from karat.net.registry import ImageReference, parse
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
 from karat.system.secrets import EVERYTHING
@@ -97,13 +97,10 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         now = ("--time", "0") if self.name == "podman" else ()
         return (self.program, "rm", "--force", *now, *names)
 
-    def labels(self, hunt: str) -> tuple[str, ...]:
-        """Options by which the containers of a hunt, and of this process, are known."""
-        return tuple(word for label in _labels(hunt) for word in ("--label", label))
-
     def named(self, name: str, hunt: str) -> tuple[str, ...]:
-        """Options by which one container of a hunt is known."""
-        return ("--name", name, *(("--replace",) if self.name == "podman" else ()), *self.labels(hunt))
+        """Options by which one container is known, and that it is of this hunt and of this process."""
+        labels = (word for label in _labels(hunt) for word in ("--label", label))
+        return ("--name", name, *(("--replace",) if self.name == "podman" else ()), *labels)
 
     def gpus(self, wanted: str | None) -> tuple[str, ...]:
         """Options that show GPUs to a container: `all`, a number, or `device=0,1`."""
@@ -120,14 +117,11 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         devices = listed[1].split(",") if listed[1] else [wanted] if wanted == "all" else range(int(wanted))
         return tuple(word for device in devices for word in ("--device", f"nvidia.com/gpu={device}"))
 
-    def leftovers(self, hunt: str) -> tuple[str, ...]:
-        """Names of this hunt's containers that an earlier process has left behind on this machine."""
+    def remove_leftovers(self, hunt: str) -> None:
+        """Remove this hunt's containers that an earlier process has left behind on this machine."""
         labels = _labels(hunt)
         own = set(self._names(*labels))
-        return tuple(name for name in self._names(labels[0]) if name not in own)
-
-    def remove_leftovers(self, hunt: str) -> None:
-        if names := self.leftovers(hunt):
+        if names := [name for name in self._names(labels[0]) if name not in own]:
             _run_client(self.remove(*names))
 
     def remove_named(self, hunt: str, name: str) -> None:
@@ -137,7 +131,6 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
             _run_client(self.remove(*names))
 
     def inspect(self, image: str) -> Mapping[str, Any] | None:
-        """What the engine knows of an image that is here; None if it is not."""
         done = _run_client((self.program, "image", "inspect", image))
         if done is None or done.returncode != 0:
             return None

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding, info
+from karat.findings import CannotVerify
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import COMMIT, EDIT, IMAGE, REBUILD, HuntSettings, Stage, mistake, parse_duration
 from karat.hunts.timelines.git_mirror import Commit, Mirror, from_timestamp, index_at, instants, interleave
@@ -42,23 +42,17 @@ TimeRange = tuple[float, float]  # Seconds since 1970 between which the others a
 class GitTimeline(Timeline):
     """Points that are sets of commits, one of each repository, and can be mixed."""
 
-    name = ""
-    points: Sequence[Point] = ()
-    findings: Sequence[Finding] = ()
-
     def __init__(
         self, name: str, repositories: Repositories, points: Sequence[Point], notes: Sequence[str], *, absent: str = ""
     ) -> None:
         self.name, self.points, self._repositories = name, tuple(points), repositories
         self.absent = absent
-        self.findings = (*repositories.findings(), *(info("history-odd", note) for note in notes))
+        self.notes = (*repositories.notes(), *notes)
 
     def identity(self, point: Point) -> Mapping[str, str]:
-        """Commits, and the container they are built in."""
         commits = self._repositories.commits(point)
-        image = {"image": point.parts[IMAGE]} if IMAGE in point.parts else {}
-        build = {REBUILD: point.parts[REBUILD]} if REBUILD in point.parts else {}
-        return {**{f"commit.{name}": commit for name, commit in commits.items()}, **image, **build}
+        more = {name: point.parts[name] for name in (IMAGE, REBUILD) if name in point.parts}
+        return {**{f"commit.{name}": commit for name, commit in commits.items()}, **more}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
         return self._repositories.prepare(point)
@@ -93,7 +87,7 @@ class GitTimeline(Timeline):
         """A merge has a branch, which can be looked into."""
         before, after = self._repositories.commits(old), self._repositories.commits(new)
         moved = [name for name in before if before[name] != after.get(name)]
-        if self.name == "checkouts" or len(moved) != 1 or not self._repositories.settings.follow_merges:
+        if self.name == "checkouts" or len(moved) != 1:
             return False
         name = moved[0]
         return bool(self._repositories.mirrors[name].merged_branches(before[name], after[name]))
@@ -120,7 +114,7 @@ def open_commits(settings: HuntSettings, _stage: Stage, window: Window | None, p
     start = {name: ends[name].old for name in mirrors}
     moved = [name for name in mirrors if ends[name].old != ends[name].new]
     branches = []
-    if window is not None and own.follow_merges and len(moved) == 1:
+    if window is not None and len(moved) == 1:
         branches = mirrors[moved[0]].merged_branches(*ends[moved[0]])
     if not branches:
         every = own.history == "all"
@@ -156,7 +150,7 @@ def _commit_points(
 
     moves = interleave(lines)
     # Where all start: as old as the newest of their commits, and no newer than what comes next.
-    latest = max(repositories.mirrors[n].listed("--no-walk", c)[0][0].time for n, c in start.items())
+    latest = max(repositories.mirrors[n].listed("--no-walk", c)[0].time for n, c in start.items())
     first = min(latest, moves[0][1].time) if moves else latest
     commits = dict(start)
     found = [repositories.point(commits, label(commits), first)]
@@ -175,10 +169,6 @@ def _commit_points(
 def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
     """What [commits] says: good and bad revisions, or start and end."""
     own, mirrors = repositories.settings, repositories.mirrors
-    unknown = [name for name in (*own.good, *own.bad) if name not in mirrors]
-    if unknown:
-        names = f"names of [[repositories]] ({', '.join(mirrors)})"
-        raise mistake(f"commits: expected {names} in good and bad, found {', '.join(unknown)}")
     times = _own_times(repositories, float("inf"))
     if not own.good and times is None:
         wanted = "good = { NAME = 'REVISION' } (or start) in [commits], or a coarser stage"
@@ -194,7 +184,7 @@ def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
 
 
 def _range_by_time(repositories: Repositories, name: str, times: TimeRange) -> CommitRange:
-    commits, _ = repositories.mirrors[name].listed("--first-parent", repositories.tips[name])
+    commits = repositories.mirrors[name].listed("--first-parent", repositories.tips[name])
     first, last = (index_at(commits, time) for time in times)
     if last < 0:
         end, start = (from_timestamp(time).isoformat() for time in (times[1], commits[0].time))
@@ -210,24 +200,18 @@ def open_checkouts(settings: HuntSettings, stage: Stage, window: Window | None, 
     """The instants between two moments, or between two points of a coarser stage."""
     repositories = open_repositories(settings, settings.checkouts, window, place)
     step = stage.step if stage.step is not None else parse_duration(settings.checkouts.step)
-    if step <= 0:
-        raise mistake("checkouts: expected a step above zero, found 0")
     exact, notes = _recorded_ranges(repositories, window) if window else ({}, [])
     lines: Lines = {}
     for name, mirror in repositories.mirrors.items():
         if name in exact:
             line, odd = mirror.line(*exact[name])
             notes += odd
-            old = mirror.listed("--no-walk", exact[name].old)[0][0]
+            old = mirror.listed("--no-walk", exact[name].old)[0]
             # The line's dates are in order among themselves; its first commit must not come after them.
             start = min([old.time, *(commit.time for commit in line[:1])])
             lines[name] = ([Commit(old.id, start), *line], True)
         else:
-            commits, disbelieved = mirror.listed("--first-parent", repositories.tips[name])
-            lines[name] = (commits, False)
-            if disbelieved:
-                wrong = f"{disbelieved:,} of {len(commits):,} commits are dated out of the branch's order"
-                notes.append(f"{name}: {wrong}; each is given the date of the commit before it")
+            lines[name] = (mirror.listed("--first-parent", repositories.tips[name]), False)
     if window is None:
         own = _own_times(repositories, max((line[-1].time for line, _ in lines.values() if line), default=0))
         if own is None:
@@ -307,8 +291,7 @@ def _window_times(hunt: HuntSettings, repositories: Repositories, window: Window
     if window.old.when is None or window.new.when is None:
         commits = "the commits of each repository (probe.identify that prints commit.NAME=…)"
         raise mistake(f"expected the coarser stage to tell {commits}, or points that have a time, found neither")
-    margin = parse_duration(repositories.settings.margin)
-    start, end = window.old.when.timestamp() - margin, window.new.when.timestamp() + margin
+    start, end = window.old.when.timestamp(), window.new.when.timestamp()
     dated = IMAGE in window.new.parts and not set(repositories.mirrors) & set(window.new.parts)
     if dated and hunt.containers:
         start, end = start - _EARLIEST, end + parse_duration(hunt.containers.step) + _LATEST

@@ -18,7 +18,6 @@ from __future__ import annotations
 import heapq
 import math
 import re
-import shutil
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,7 +38,7 @@ from karat.system.hashes import sha256_hex
 from karat.system.locks import holding
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
-_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
+_FORM = "%m%x00%H%x00%ct%x00%an%x00%s"
 _LAST_SECOND = 253_402_300_799  # Of the year 9999.
 
 
@@ -83,11 +82,9 @@ def _in_order(commits: Sequence[Commit]) -> list[Commit]:
     return [Commit(c.id, time) for c, time in zip(commits, times, strict=True)]
 
 
-def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
-    """Commits of `TIME ID` lines, oldest first; and how many dates were not believed."""
-    listed = [Commit(commit, int(time)) for time, commit in (line.split() for line in lines if line)]
-    commits = _in_order(listed)
-    return commits, sum(a != b for a, b in zip(listed, commits, strict=True))
+def parse_commits(lines: Iterable[str]) -> list[Commit]:
+    """Commits of `TIME ID` lines, oldest first."""
+    return _in_order([Commit(commit, int(time)) for time, commit in (line.split() for line in lines if line)])
 
 
 def index_at(commits: Sequence[Commit], time: float) -> int:
@@ -96,7 +93,6 @@ def index_at(commits: Sequence[Commit], time: float) -> int:
 
 
 def instants(start: float, end: float, step: float) -> list[float]:
-    """From start by step, and the end itself."""
     count = int((end - start) // step) + 1
     found = [start + i * step for i in range(count)]
     return found if found[-1] == end else [*found, end]
@@ -129,10 +125,8 @@ _FORGES = (
 )
 
 
-def commit_link(url: str, commit: str, template: str = "", *, since: str = "") -> str:
-    """The page of a commit, or of all `since` another; empty where nobody knows it. `template` wins: `https://…/{commit}`."""
-    if template:
-        return "" if since else template.replace("{commit}", commit)
+def commit_link(url: str, commit: str, *, since: str = "") -> str:
+    """The page of a commit, or of all `since` another; empty where nobody knows it."""
     # Without user, password and port: what is private to the clone stays out of reports.
     if scp := _SCP.fullmatch(url):
         host, path = scp["host"].lower(), scp["path"]
@@ -173,8 +167,6 @@ _SECRET = re.compile(
     r"|[^?]*\?.*(?:token|secret|password|key)=)",
     re.IGNORECASE,
 )
-# What git says of a server whose commits have another kind of id.
-_OTHER_HASH = re.compile(r"mismatched algorithms: client \w+; server (sha\w+)")
 _KEPT = (
     "+refs/heads/*:refs/heads/*",
     "+refs/tags/*:refs/tags/*",
@@ -240,8 +232,8 @@ class Mirror:
             raise CannotVerify(said, next_command=EDIT)
         return found
 
-    def listed(self, *words: str) -> tuple[list[Commit], int]:
-        """Commits that `git rev-list` lists, parents first, with dates in order; and how many dates were not believed."""
+    def listed(self, *words: str) -> list[Commit]:
+        """Commits that `git rev-list` lists, parents first, with dates in order."""
         # Without --topo-order git believes dates: what is excluded would be listed after a few that are wrong.
         flags = ("--timestamp", "--topo-order", "--reverse")
         out = git.local(self.path, "rev-list", *flags, *words, "--")
@@ -271,7 +263,6 @@ class Mirror:
             return ""
 
     def line(self, old: str, new: str, *, every: bool = False) -> CommitLine:
-        """The commits that lead from one to another."""
         if old == new:
             return [], []
         found = git.answer(self.path, "merge-base", old, new)
@@ -284,31 +275,27 @@ class Mirror:
         base = found.split()[0]
         if base == old:
             return self._forward(old, new, every=every)
-        back = [*reversed(self.listed("--first-parent", old, f"^{base}")[0][:-1])]
-        forward: CommitLine = [], []
-        if base == new:
-            note = f"{self.name}: the newer point has an older commit ({after}, before {before}); each step removes a commit"
-        else:
-            forward = self._forward(base, new, every=every)
-            note = (
-                f"{self.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
-                f"to {base[:12]}, which both have, and forward from there"
-            )
-        return _in_order([*back, *self.listed("--no-walk", base)[0], *forward[0]]), [note, *forward[1]]
+        back = [*reversed(self.listed("--first-parent", old, f"^{base}")[:-1])]
+        forward, more = ([], []) if base == new else self._forward(base, new, every=every)
+        note = (
+            f"{self.name}: {after} does not descend from {before} (it is older, or of a rewritten or another branch); the line "
+            f"goes back to {base[:12]}, which both have, a commit less with each step, and forward from there"
+        )
+        return _in_order([*back, *self.listed("--no-walk", base), *forward]), [note, *more]
 
     def _forward(self, old: str, new: str, *, every: bool) -> CommitLine:
         words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
-        commits, _ = self.listed(*words, new, f"^{old}")
+        commits = self.listed(*words, new, f"^{old}")
         notes = []
         if every:
-            if self.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
+            if self.listed("--merges", "--ancestry-path", new, f"^{old}"):
                 notes.append(
                     f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; parallel branches lack each "
                     'other\'s commits, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
                 )
         elif old not in self.parents(commits[0].id)[:1]:
             # Those of the line that lack the old one would be steps back.
-            on_the_way = {c.id for c in self.listed("--ancestry-path", new, f"^{old}")[0]}
+            on_the_way = {c.id for c in self.listed("--ancestry-path", new, f"^{old}")}
             commits = self._with_end([commit for commit in commits if commit.id in on_the_way], new)
             notes.append(
                 f"{self.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
@@ -319,7 +306,7 @@ class Mirror:
     def _with_end(self, commits: Sequence[Commit], new: str) -> list[Commit]:
         """The line with its end, also where a listing leaves it out."""
         if not commits or commits[-1].id != new:
-            commits = [*(c for c in commits if c.id != new), *self.listed("--no-walk", new)[0]]
+            commits = [*(c for c in commits if c.id != new), *self.listed("--no-walk", new)]
         return _in_order(commits)
 
     def merged_branches(self, old: str, new: str) -> list[tuple[str, Sequence[Commit]]]:
@@ -331,7 +318,7 @@ class Mirror:
         parents = self.parents(new)
         found: list[tuple[str, Sequence[Commit]]] = []
         for side in parents if old in parents else ():
-            if commits := self.listed("--first-parent", side, f"^{old}")[0]:
+            if commits := self.listed("--first-parent", side, f"^{old}"):
                 base = next(iter(self.parents(commits[0].id)), None)
                 # An unrelated history was merged: before its first commit there is nothing to run.
                 found.append((base, commits) if base else (commits[0].id, commits[1:]))
@@ -349,18 +336,16 @@ class Mirror:
         folders = (Path(self.url) / ".git", Path(self.url)) if Path(self.url).is_dir() else ()
         origins = (git.answer(folder, "config", "--get", "remote.origin.url") for folder in folders)
         page = next(filter(None, origins), self.url)
-        for start in range(0, len(fields) - 1, 6):
-            side, commit, time, author, title, body = fields[start : start + 6]
-            reverted = re.search(r"This reverts commit ([0-9a-f]{7,64})", body)
-            noted = f" (reverts {reverted[1][:12]})" if reverted else ""
+        for start in range(0, len(fields) - 1, 5):
+            side, commit, time, author, title = fields[start : start + 5]
             yield Suspect(
                 part=self.name,
                 id=commit,
-                title=f"{'removed: ' if side == '<' else ''}{printable(title)}{noted}",
+                title=f"{'removed: ' if side == '<' else ''}{printable(title)}",
                 author=printable(author),
                 when=from_timestamp(int(time or 0)),
-                link=commit_link(page, commit, self.settings.link),
-                compare=commit_link(page, new, self.settings.link, since=old),
+                link=commit_link(page, commit),
+                compare=commit_link(page, new, since=old),
             )
 
     def _resolve(self, revision: str) -> str | None:
@@ -384,16 +369,10 @@ class Mirror:
         try:
             self._fetch(held, *_KEPT)
         except CannotVerify as error:
-            hashed = _OTHER_HASH.search(str(error))
-            if hashed and not any(self.path.glob("objects/pack/*.pack")):
-                shutil.rmtree(self.path)
-                self._make(f"--object-format={hashed[1]}")
-                self._fetch(held, *_KEPT)
-            elif "cannot lock ref" in str(error):
-                # A branch `x` is gone, and now there is one `x/y`. Otherwise what is gone stays: a hunt may be about it.
-                self._fetch(held, *_KEPT, flags=("--prune",))
-            else:
+            if "cannot lock ref" not in str(error):
                 raise
+            # A branch `x` is gone, and now there is one `x/y`. Otherwise what is gone stays: a hunt may be about it.
+            self._fetch(held, *_KEPT, flags=("--prune",))
 
     def _fetch(self, held: int, *wanted: str, flags: tuple[str, ...] = ()) -> None:
         flags += ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--update-shallow")
@@ -418,11 +397,8 @@ class Mirror:
             for left in self.path.glob("**/*.lock"):
                 left.unlink(missing_ok=True)
             if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
-                self._make()
+                git.local(self.path, "init", "--quiet", "--bare", "--template=", "--object-format=sha1")
             yield held
-
-    def _make(self, *flags: str) -> None:
-        git.local(self.path, "init", "--quiet", "--bare", "--template=", *flags)
 
 
 def clone_url(settings: RepositorySettings, root: Path) -> str:

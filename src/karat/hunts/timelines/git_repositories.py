@@ -7,14 +7,12 @@ git, left to search, would find that one. Every command may be killed at any mom
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import Finding, warn
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
     IMAGE,
@@ -22,7 +20,6 @@ from karat.hunts.settings import (
     CheckoutSettings,
     ContainerSettings,
     HuntSettings,
-    check_repositories,
     mistake,
     parse_duration,
     split_command,
@@ -31,7 +28,6 @@ from karat.hunts.timelines.container_engine import KeptContainer, absolute_mount
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
-from karat.system.command import Command as NextCommand
 from karat.system.files import write_bytes
 from karat.system.secrets import EVERYTHING
 
@@ -50,20 +46,18 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     mirror: Mirror
     clean: bool = False
-    inside: tuple[str, ...] = ()  # Folders of other repositories within it: those are cleaned on their own.
 
     @property
     def folder(self) -> str:
-        return f"@AREA@/{self.mirror.settings.path}"
+        return f"@AREA@/{self.mirror.name}"
 
     def commands(self, commit: str) -> list[JobCommand]:
         """Everything that brings the repository to a commit, whatever state it is in."""
         git_folder, url = f"{self.folder}/.git", self.mirror.url
+        made = {**git.ALONE, "GIT_DEFAULT_HASH": "sha1"}  # whatever the user has for new repositories
         # Before, since what a build left in a folder would be in the way of a submodule; after, for one that is none any more.
-        spared = ["--exclude=/" + re.sub(r"([*?\[\]\\])", r"\\\1", folder) + "/" for folder in self.inside]
-        clean = [self._git("clean", "clean", "-ffdxq", *spared)] if self.clean else []
+        clean = [self._git("clean", "clean", "-ffdxq")] if self.clean else []
         borrowed = str(self.mirror.path / _ALTERNATES)
-        hashed = {"GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]}
         # From the URL, unless the commit is there: borrowed, or fetched before.
         flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
         kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
@@ -85,7 +79,7 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             self._command("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
             self._command("heal", "find", git_folder, *_UNLOCK),
-            self._command("init", *self._words(_LOCAL), "init", "--quiet", "--template=", env={**git.ALONE, **hashed}),
+            self._command("init", *self._words(_LOCAL), "init", "--quiet", "--template=", env=made),
             self._command("borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True),
             msgspec.structs.replace(fetch, unless=there),
             *clean,
@@ -161,20 +155,14 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         return Point(id=point_id(commits), label=label, when=from_timestamp(time), parts={**fixed, **commits})
 
     def commits(self, point: Point) -> dict[str, str]:
-        """Name → commit, of the repositories only."""
         return {name: point.parts[name] for name in self.mirrors if name in point.parts}
 
     def prepare(self, point: Point) -> list[JobCommand]:
         """Everything that brings a point there: check out, build."""
         commands = [self.container.start()] if self.container else []
-        paths = [mirror.settings.path for mirror in self.mirrors.values()]
+        clean = self.settings.clean or self.settings.rebuild > 1
         for name, commit in self.commits(point).items():
-            mine = self.mirrors[name].settings.path
-            inside = tuple(str(path.relative_to(mine)) for path in paths if mine in path.parents)
-            checkout = Checkout(
-                mirror=self.mirrors[name], clean=self.settings.clean or self.settings.rebuild > 1, inside=inside
-            )
-            commands.extend(checkout.commands(commit))
+            commands.extend(Checkout(mirror=self.mirrors[name], clean=clean).commands(commit))
         if words := split_command(self.settings.build):
             timeout = parse_duration(self.settings.build_timeout)
             commands.append(self.command(point, JobCommand(role="build", name="build", argv=words, timeout=timeout)))
@@ -190,28 +178,17 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         placed = msgspec.structs.replace(command, cwd=cwd, env={**commits, **command.env})
         return self.container.inside(placed) if self.container else placed
 
-    def findings(self) -> list[Finding]:
-        """What is odd about the repositories themselves."""
-        found = []
+    def notes(self) -> Iterator[str]:
         for name, mirror in self.mirrors.items():
-            url = mirror.shown_url
             if mirror.stale:
-                said = f"{mirror.stale}; using what was fetched before"
-                found.append(warn("history-odd", said, path=url, next=NextCommand("git", "ls-remote", url)))
-            if mirror.shallow_at:
-                cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
-                command = NextCommand("git", "-C", url, "fetch", "--unshallow")
-                found.append(warn("history-odd", f"{cut}; older commits are not available", path=url, next=command))
-        return found
+                yield f"{mirror.stale}; using what was fetched before"
+            if cut := mirror.shallow_at[:SHORT]:
+                yield f"{name}: the history is cut off at {cut} (a shallow clone); older commits are not available"
 
 
 def open_repositories(
     hunt: HuntSettings, settings: CheckoutSettings, window: Window | None, place: Workspace
 ) -> Repositories:
-    """Every repository of hunt.toml, cloned or as it is."""
-    if not hunt.repositories:
-        raise mistake("expected at least one [[repositories]] with name and url, found none")
-    check_repositories(hunt.repositories)
     mirrors = {each.name: Mirror(each, place) for each in hunt.repositories}
     tips = {}
     for name, mirror in mirrors.items():

@@ -1,7 +1,7 @@
 """Lock files: which packages an environment holds, each in one version.
 
-In: a text of `OLD..NEW`, or of one side: a lock file (requirements.txt with pins, `pip freeze`, uv.lock, pylock.toml), or the
-pins themselves (`numpy==1.26.4,six==1.16.0`). Out: name → version; `@ URL` where a package comes from an address. What is
+In: a text of `OLD..NEW`, or of one side: a lock file (requirements.txt with pins, `pip freeze`, uv.lock, pylock.toml), an
+image (`image:nvcr.io/nvidia/jax:24.10-py3`), or the pins themselves (`numpy==1.26.4,six==1.16.0`). Out: name → version; `@ URL` where a package comes from an address. What is
 meant for another platform or Python is left out, and so is the project itself, which is the code.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 from karat.net.package_index import plain_name
 from karat.system.command import Command
 from karat.system.foreign import toml
@@ -21,7 +22,8 @@ from karat.system.foreign.limits import TEXT, read_plain
 
 Pins = dict[str, str]
 _OWN = ("editable", "virtual", "directory", "path")  # Where uv.lock has what lies in the repository.
-_LOOKS = "a lock file, or pins such as numpy==1.26.4,six==1.16.0"
+_LOOKS = "a lock file, image:NAME, or pins such as numpy==1.26.4,six==1.16.0"
+_IMAGE = "image:"
 
 
 def read_sides(text: str, root: Path) -> tuple[Pins, Pins]:
@@ -29,7 +31,7 @@ def read_sides(text: str, root: Path) -> tuple[Pins, Pins]:
     cuts = [found.start() for found in re.finditer(r"(?=\.\.)", text)]
     for cut in cuts:
         old, new = text[:cut], text[cut + 2 :]
-        if all("==" in side or (side and (root / side).is_file()) for side in (old, new)):
+        if all("==" in side or side.startswith(_IMAGE) or (side and (root / side).is_file()) for side in (old, new)):
             return read_side(old, root), read_side(new, root)
     said = f"--packages: expected OLD..NEW, each {_LOOKS}, found {text!r}"
     missing = next((side for cut in cuts for side in (text[:cut], text[cut + 2 :]) if not (root / side).is_file()), "")
@@ -42,6 +44,8 @@ def read_side(text: str, root: Path) -> Pins:
         said = "reading lock files needs packaging, which is not installed"
         raise UsageError(said, next_command="pip install 'karat[hunt]'")
     try:
+        if text.startswith(_IMAGE):
+            return _requirements(_installed_in(text.removeprefix(_IMAGE)), root, text)
         if not path.is_file():
             return _requirements(re.sub(r"[,\s]+", "\n", text), root, "--packages")
         content = read_plain(path, TEXT).decode("utf-8-sig")
@@ -58,8 +62,27 @@ def read_side(text: str, root: Path) -> Pins:
     return {plain_name(name): version for name, version in found.items()}
 
 
+def _installed_in(image: str) -> str:
+    """A line of `name==version` for each package of an image's Python; what pip was given as a file has its version, too."""
+    from karat.hunts.timelines.container_engine import find_engine
+    from karat.net.registry import parse
+
+    asked = ("-m", "pip", "list", "--format=freeze", "--disable-pip-version-check")
+    try:
+        parse(image)  # refuses what could be an option; the engine knows names of its own besides
+    except UsageError as error:
+        error.next_command = "karat hunt split --help"  # no hunt.toml is at fault
+        raise
+    words = find_engine().run(image, asked, ("--network", "none", "--entrypoint", "python3"))
+    done = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode or not done.stdout.strip():
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        said = f"expected {image} to list its packages, but: {lines[-1] if lines else 'its Python has none'}"
+        raise CannotVerify(said, next_command=Command(*words))
+    return done.stdout.decode(errors="replace")
+
+
 def requirement(name: str, version: str) -> str:
-    """What an installer is given."""
     return f"{name} {version}" if version.startswith("@") else f"{name}=={version}"
 
 
@@ -110,7 +133,6 @@ def _source(package: Mapping[str, Any]) -> str:
 
 
 def _fits(marker: object) -> bool:
-    """Whether a marker holds on this machine."""
     from packaging.markers import Marker
 
     return not marker or Marker(str(marker)).evaluate({"extra": ""})

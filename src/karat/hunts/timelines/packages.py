@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import CannotVerify, Finding, UsageError, info, warn
+from karat.findings import UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import print_versions
-from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage, mistake
+from karat.hunts.settings import HuntSettings, PackageSettings, Stage, mistake
 from karat.hunts.timelines.timeline import Timeline, Workspace
-from karat.net.package_index import IndexAddress, IndexFile, files, find_address, pages, plain_name
+from karat.net.package_index import IndexAddress, IndexFile, files, find_address, plain_name
 from karat.report.words import count
 from karat.system.hashes import sha256_hex
 from karat.system.secrets import PACKAGE_INDEX
@@ -38,30 +38,9 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
     from packaging.version import Version
 
-# `./tools`, `../a.whl`, `tools/b[extra]`, `name @ ./tools`; what has a scheme, or is a name alone, is none.
-_LOCAL = re.compile(
-    r"(?P<name>[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?"
-    r"(?P<path>\.{1,2}|[^@\[;]*/[^\[;]*?|[^@\[;/]+\.(?:whl|zip|tar\.gz))"
-    r"(?P<rest>\s*(?:\[[^\]]*\])?\s*(?:;.*)?)"
-)
-_SCHEME = re.compile(r"\w:")
 _NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
-_CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
-_SETTLED = dt.timedelta(days=1)  # Wheels of a release may come hours after its first file.
-
-
-def resolve_requirement(root: Path, requirement: str) -> str:
-    """A requirement with a whole path where it has one: an environment is made in its slot's folder, not beside hunt.toml."""
-    found = _LOCAL.fullmatch(requirement.strip())
-    if found is None or _SCHEME.search(requirement):
-        return requirement
-    path = root / found["path"]
-    if not path.exists():
-        where = f"{found['path']}, relative to hunt.toml's folder"
-        raise mistake(f"packages.requires: expected a folder or a file at {where}, found none")
-    return f"{found['name'] or ''}{path}{found['rest']}"
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +48,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     uploaded: dt.datetime | None  # When its first file came.
-    complete: dt.datetime | None  # When the last file of its first day came.
     yanked: str | None
     prerelease: bool
     local: tuple[str, ...] = ()
@@ -105,13 +83,10 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
             local.setdefault(version.public, []).append(str(version))
     found = []
     for version, own in sorted(grouped.items(), key=lambda item: item[0]):
-        times = sorted(file.uploaded for file in own if file.uploaded is not None)
-        early = [time for time in times if time - times[0] <= _SETTLED]
         reasons = [file.yanked for file in own]
         release = Release(
             version=str(version),
-            uploaded=times[0] if times else None,
-            complete=early[-1] if early else None,
+            uploaded=min((file.uploaded for file in own if file.uploaded is not None), default=None),
             yanked=next((r for r in reasons if r), "") if None not in reasons else None,
             prerelease=version.is_prerelease,
             local=tuple(local.get(str(version), ())),
@@ -128,11 +103,6 @@ def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Re
         raise mistake(f"packages: expected start up to end, found {start} and {end}")
     numbered = [(_version_of(release.version), release) for release in listed]
     return [r for version, r in numbered if (first is None or version >= first) and (last is None or version <= last)]
-
-
-def same_version(one: str, other: str) -> bool:
-    """Whether two texts are one version: `1.0` and `1.0.0`."""
-    return bool(one and other) and _parse_version(one, "start") == _parse_version(other, "end")
 
 
 def _parse_version(text: str, key: str) -> Version | None:
@@ -189,13 +159,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     requirements: tuple[str, ...]
     python: str
-    before: str = ""  # Nothing that was uploaded later is taken; empty: anything is.
     alone: bool = False  # Without what the requirements need, whether they fit together or not.
 
     @property
     def key(self) -> str:
         """The same for the same contents."""
-        return sha256_hex(json.dumps([self.requirements, self.python, self.before, self.alone]).encode())[:16]
+        return sha256_hex(json.dumps([self.requirements, self.python, self.alone]).encode())[:16]
 
     @property
     def folder(self) -> str:
@@ -208,8 +177,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     def commands(self, uv: Sequence[str], env: Mapping[str, str]) -> tuple[JobCommand, ...]:
         """What makes it, unless it is there, and tells what is in it."""
         mark = f"{self.folder}/{_MARK}"
-        newest = ("--exclude-newer", self.before) if self.before else ()
-        options = (*newest, *(("--no-deps",) if self.alone else ()))
+        options = ("--no-deps",) if self.alone else ()
         install = (*uv, "pip", "install", "--python", self.program, *options, "--", *self.requirements)
         versions = (self.program, "-I", *print_versions())
         made = partial(JobCommand, role="prepare", env=env, timeout=_SECONDS, unless=("test", "-e", mark))
@@ -248,7 +216,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_uv() -> tuple[str, ...]:
-    """The words that begin a uv command."""
     if shutil.which("uv"):
         return ("uv",)
     if importlib.util.find_spec("uv") is not None:
@@ -273,8 +240,6 @@ class Packages(Timeline):
     """Released versions, oldest first."""
 
     name = "packages"
-    points: Sequence[Point] = ()
-    findings: Sequence[Finding] = ()
 
     def __init__(
         self, settings: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace
@@ -282,7 +247,6 @@ class Packages(Timeline):
         self._settings, self._address, self._place = settings, address, place
         self._uv = find_uv()
         self._releases = {release.version: release for release in found}
-        self._pages: Mapping[str, str] | None = None
         self.points = [
             Point(
                 id=r.version,
@@ -301,7 +265,6 @@ class Packages(Timeline):
         return {f"package.{plain_name(self._settings.name)}": point.parts[self._settings.name]}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
-        """Makes the environment, unless the slot has it."""
         return self._environment(point).commands(self._uv, uv_variables(self._address))
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
@@ -310,32 +273,22 @@ class Packages(Timeline):
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The releases after the old one, and packages that came along in another version."""
         name, versions = self._settings.name, list(self._releases)
-        between = versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]
         installed = (self._environment(point).installed(self._place.work) for point in (old, new))
-        if between and self._pages is None:
-            self._pages = pages(self._address, name)
-        changes = next((url for label, url in (self._pages or {}).items() if label.lower() in _CHANGES), "")
-        project = f"https://pypi.org/project/{name}/" if self._address.is_pypi else ""
         found = []
         for other, (before, after) in changed_packages(*installed).items():
             title = f"was {before}" if not after else f"moved with it, from {before}" if before else "came with it"
             if other != plain_name(name):
                 found.append(Suspect(part=other, id=after or "gone", title=title))
-        title = f"changes: {changes}" if changes and project else ""
-        for version in between:
-            link, when = f"{project}{version}/" if project else changes, self._releases[version].uploaded
-            found.append(Suspect(part=name, id=version, title=title, when=when, link=link))
+        for version in versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]:
+            link = f"https://pypi.org/project/{name}/{version}/" if self._address.is_pypi else ""
+            found.append(Suspect(part=name, id=version, when=self._releases[version].uploaded, link=link))
         return found
 
     def _environment(self, point: Point) -> Environment:
         settings, release = self._settings, self._releases[point.id]
-        before = ""
-        if release.complete is not None and settings.at_its_time:
-            # uv takes what is older than this moment, and the release itself is wanted.
-            before = f"{(release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
         own = ",".join([f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)])
         python = settings.python or sys.executable
-        return Environment(requirements=(own, *settings.requires), python=python, before=before)
+        return Environment(requirements=(own, *settings.requires), python=python)
 
 
 def open_packages(settings: HuntSettings, _stage: Stage, window: Window | None, place: Workspace) -> Packages:
@@ -345,50 +298,43 @@ def open_packages(settings: HuntSettings, _stage: Stage, window: Window | None, 
         raise mistake("expected a table [packages], found none")
     if importlib.util.find_spec("packaging") is None:
         raise _not_installed("packaging", "is not installed")
-    local = tuple(resolve_requirement(place.root, requirement) for requirement in wanted.requires)
-    wanted = msgspec.structs.replace(wanted, requires=local)
     address = find_address(wanted.index)
     listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
     inside = versions_between(listed, start, end)
+    named = {_version_of(text) for text in (start, end) if text}  # `1.0` is `1.0.0`
     chosen = [
         release
         for release in inside
-        if any(same_version(release.version, version) for version in (start, end))
-        or ((wanted.prereleases or not release.prerelease) and (wanted.yanked or release.yanked is None))
+        if _version_of(release.version) in named
+        or ((wanted.prereleases or not release.prerelease) and release.yanked is None)
     ]
     if not chosen:
         wide = f"{wanted.name} from {wanted.start or 'the first'} to {wanted.end or 'the last'}"
         found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked" if inside else "none"
         there = f"{listed[0].version} to {listed[-1].version}" if listed else "no versions at all"
         raise mistake(f"packages: expected versions of {wide}, found {found} (the index has {there})")
-    unknown = next((r.version for r in chosen if r.complete is None), None)
-    if wanted.at_its_time and unknown is not None:
-        when = f"when {wanted.name} {unknown} was uploaded"
-        said = f"packages.at_its_time: expected {address.shown} to say {when}, found no time"
-        raise CannotVerify(said, next_command=EDIT)
-    findings = []
+    notes = []
     gone = [release for release in inside if release not in chosen]
-    early = sum(r.prerelease and not wanted.prereleases for r in gone)
-    for what, key, number in (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early)):
-        if number:
-            said = f"{count(number, what)} of {wanted.name} left out; packages.{key} = true includes them"
-            findings.append(info("points-missing", said))
+    if early := sum(r.prerelease and not wanted.prereleases for r in gone):
+        notes.append(
+            f"{count(early, 'pre-release')} of {wanted.name} left out; packages.prereleases = true includes them"
+        )
+    if yanked := len(gone) - early:
+        notes.append(f"{count(yanked, 'yanked version')} of {wanted.name} left out; start and end may name one")
     # A folder of the package's name beside hunt.toml, which Python would import instead of any release.
     folder = place.root / wanted.name.replace("-", "_").lower()
     if (folder / "__init__.py").is_file() or folder.with_suffix(".py").is_file():
-        said = (
+        notes.append(
             f"expected every release of {wanted.name} to be imported from its environment, found {folder.name} beside"
             " hunt.toml, which Python may import instead: then all versions measure the same code"
         )
-        findings.append(warn("nothing-rebuilt", said, path=folder.name, next=EDIT))
     timeline = Packages(wanted, chosen, address, place)
-    timeline.findings = findings
+    timeline.notes = notes
     return timeline
 
 
 def _python(wanted: str) -> tuple[int, ...]:
-    """The version of the Python that environments are made with."""
     if not wanted:
         return sys.version_info[:3]
     if named := _NUMBERED.fullmatch(wanted):

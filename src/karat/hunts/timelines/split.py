@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from karat.engines.job import JobCommand
-from karat.findings import Finding
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import ENVIRONMENT, HuntSettings, PackageSettings, SplitSettings, Stage, mistake
 from karat.hunts.timelines.git import GitTimeline, open_commits
@@ -37,10 +36,7 @@ class Split(Timeline):
     """Points between which code, packages or both move."""
 
     name = "split"
-    points: Sequence[Point] = ()
-    findings: Sequence[Finding] = ()
     title = "code and environment"
-    absent = ""
 
     def __init__(self, settings: SplitSettings, old: Pins, new: Pins, repositories: Repositories) -> None:
         self._settings, self._repositories, self._sides = settings, repositories, {"old": old, "new": new}
@@ -64,7 +60,6 @@ class Split(Timeline):
         return {"packages": self._environment(point).key} | {f"commit.{name}": c for name, c in commits.items()}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
-        """The environment, then the code, which is built in it."""
         code = self._repositories.prepare(point)
         made = self._environment(point).commands(self._uv, uv_variables(self._address))
         return (*made, *(self._inside(point, one) if one.role == "build" else one for one in code))
@@ -157,7 +152,7 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
         ]
     elif set(moved) <= set(mirrors):
         commits = made.inner = open_commits(settings, stage, window, place)
-        made.name, made.title, made.absent, made.findings = "commits", "commits", commits.absent, commits.findings
+        made.name, made.title, made.absent, made.notes = "commits", "commits", commits.absent, commits.notes
         made.points = [structs.replace(point, parts={**fixed, **point.parts}) for point in commits.points]
     else:
         from packaging.version import Version
@@ -165,7 +160,7 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
         start, end = sorted((window.old.parts[moved[0]], window.new.parts[moved[0]]), key=Version)
         named = PackageSettings(name=moved[0], start=start, end=end, python=own.python, index=own.index)
         releases = made.inner = open_packages(structs.replace(settings, packages=named), stage, None, place)
-        made.title, made.findings = f"releases of {moved[0]}", releases.findings
+        made.title, made.notes = f"releases of {moved[0]}", releases.notes
         made.points = [structs.replace(point, parts={**fixed, **point.parts}) for point in releases.points]
         if start != window.old.parts[moved[0]]:  # it was taken back to an older one
             made.points = made.points[::-1]

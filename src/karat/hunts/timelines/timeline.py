@@ -9,19 +9,17 @@ from __future__ import annotations
 import datetime as dt
 import pkgutil
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import structs
 
 from karat.engines.job import JobCommand
-from karat.findings import Finding, UsageError
+from karat.findings import UsageError
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import HuntSettings, Stage, mistake
-from karat.hunts.stages import BUILT_IN, GROUP
+from karat.hunts.settings import BUILT_IN, GROUP, HuntSettings, Stage, mistake
 
 SKIPPED = "skipped, as hunt.toml says"
 
@@ -34,26 +32,18 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     hunt: str  # A short id of this hunt, for names of containers.
 
 
-class Timeline(Protocol):
-    """An ordered list of points, and how each is put under test. Subclasses inherit what they have no use for."""
+class Timeline(ABC):
+    """An ordered list of points, and how each is put under test."""
 
-    @property
-    def name(self) -> str:
-        """`containers`, `checkouts`, `commits`, `packages`, `values`."""
-
+    name: str = ""  # `containers`, `checkouts`, `commits`, `packages`, `values`.
+    points: Sequence[Point] = ()  # Oldest first; those that are not available are there, and say why.
+    notes: Sequence[str] = ()  # Sentences: what a person should know of the list itself.
     title: str = ""  # What reports call the stage; empty: as hunt.toml does.
     absent: str = ""
     """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
     breaks: Sequence[int] = ()  # Points that do not follow from the one before them: where another branch begins.
 
-    @property
-    def points(self) -> Sequence[Point]:
-        """Oldest first; those that are not available are there, and say why."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """What a person should know of the list itself."""
-
+    @abstractmethod
     def identity(self, point: Point) -> Mapping[str, str]:
         """What is known of a point without running it: `image.digest`, `commit.NAME`, `package.NAME`."""
 
@@ -61,6 +51,7 @@ class Timeline(Protocol):
         """Commands that bring the point there: pull, check out, build, install. Roles prepare and build."""
         return ()
 
+    @abstractmethod
     def command(self, point: Point, command: JobCommand) -> JobCommand:
         """The user's command, wrapped so that it runs at that point: in its container, with its environment first."""
 
@@ -72,6 +63,7 @@ class Timeline(Protocol):
         """The old point with those parts of the new one; None where parts cannot be swapped."""
         return None
 
+    @abstractmethod
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """What lies between two neighbouring points, newest last."""
 
@@ -113,11 +105,6 @@ def open_timeline(settings: HuntSettings, stage: Stage, window: Window | None, p
             said = f"expected the timeline {name!r} in {point.value}, but it cannot be imported: {error}"
             raise UsageError(said, next_command="pip check") from error
     timeline = factory(settings, stage, window, place)
-    # Those of others need not inherit, and may not know all that there is to inherit.
-    lacking = [name for name in ("title", "absent", "breaks", "finer") if not hasattr(timeline, name)]
-    for name in lacking:
-        theirs = getattr(Timeline, name)
-        setattr(timeline, name, partial(theirs, timeline) if callable(theirs) else theirs)
     if not timeline.points:
         raise mistake(f"stage {stage.text!r}: expected points to put under test, found none")
     return timeline
@@ -133,14 +120,9 @@ def mark_skipped(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, .
 
 
 def notes_on(timeline: Timeline, points: Sequence[Point], skip: Sequence[str]) -> list[str]:
-    """What a person should know of a list of points: its findings, and words of `skip` that match none."""
-    skips = (f"skip: no point is called {text!r}" for text in unmatched_skips(points, skip))
-    return [*(finding.message for finding in timeline.findings), *skips]
-
-
-def unmatched_skips(points: Sequence[Point], skip: Sequence[str]) -> tuple[str, ...]:
-    """Words of `skip` that match no point."""
-    return tuple(text for text in skip if not _matching(points, text))
+    """What a person should know of a list of points: its notes, and words of `skip` that match none."""
+    skips = (f"skip: no point is called {text!r}" for text in skip if not _matching(points, text))
+    return [*timeline.notes, *skips]
 
 
 def _matching(points: Sequence[Point], text: str) -> Sequence[int]:
@@ -160,10 +142,9 @@ def _position(points: Sequence[Point], word: str, *, last: bool) -> int | None:
         moment = dt.datetime.fromisoformat(word)
     except ValueError:
         return None
-    if last and len(word) == len("2023-08-24"):
-        moment += dt.timedelta(days=1, microseconds=-1)
+    moment += dt.timedelta(days=1, microseconds=-1) if last and len(word) == len("2023-08-24") else dt.timedelta()
     moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-    timed = [(i, point.when) for i, point in enumerate(points) if point.when is not None]
-    if last:
-        return next((i for i, when in reversed(timed) if when <= moment), None)
-    return next((i for i, when in timed if when >= moment), None)
+    inside = [
+        i for i, at in enumerate(points) if at.when is not None and (at.when <= moment if last else at.when >= moment)
+    ]
+    return inside[-1 if last else 0] if inside else None

@@ -9,20 +9,16 @@ from pathlib import Path
 import msgspec
 
 from karat.engines.job import JobCommand
-from karat.findings import Finding
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import fill_in
-from karat.hunts.settings import HuntSettings, Stage, ValueSettings, mistake
+from karat.hunts.settings import HuntSettings, Stage, mistake
 from karat.hunts.timelines.timeline import Timeline, Workspace
-from karat.system.foreign.limits import TEXT, read_plain
 
 
 class Values(Timeline):
     """A list of texts, in the order in which they were written down."""
 
     name = "values"
-    points: Sequence[Point] = ()
-    findings: Sequence[Finding] = ()
 
     def __init__(self, texts: Sequence[str], root: Path) -> None:
         self.points = [Point(id=text, label=text, parts={"value": text}) for text in texts]
@@ -48,21 +44,10 @@ class Values(Timeline):
 
 def open_values(settings: HuntSettings, _stage: Stage, window: Window | None, place: Workspace) -> Values:
     """The values of [values]; within a window only those between its ends."""
-    own = settings.values or ValueSettings()
-    texts = list(own.list)
-    if own.file:
-        path = place.root / own.file
-        try:
-            lines = [line.strip() for line in read_plain(path, TEXT).decode().splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            said = f"values.file: expected a text file with one value per line in {path}, but: {error}"
-            raise mistake(said) from error
-        texts = [line for line in lines if line and not line.startswith("#")]
+    texts = list(settings.values.list) if settings.values else []
     twice, times = next(iter(Counter(texts).most_common(1)), ("", 0))
     if times > 1:
         raise mistake(f"values: expected each value once, found {twice!r} twice")
-    if any("\0" in text for text in texts):
-        raise mistake("values: expected texts without NUL, found a NUL in one")
     if window is not None and {window.old.id, window.new.id} <= set(texts):
         texts = texts[texts.index(window.old.id) : texts.index(window.new.id) + 1]
     return Values(texts, place.root)

@@ -1,6 +1,7 @@
 """The waivers that a range of commits adds or makes laxer, found by structure and not by text; nothing is run.
 
-Waivers stand in Python files, in exemptions.toml, on the baseline, and in karat.toml.
+Waivers stand in Python files, in lists of exemptions, on baselines and in settings, wherever these lie: what a changed file
+is, its content says. What cannot be judged to be stricter is a change.
 """
 
 from __future__ import annotations
@@ -8,29 +9,29 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from math import inf
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import glob_matcher
-from karat.policy.approvals.names import CommitFiles
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
-from karat.policy.exemptions import parse
-from karat.policy.scan.source import Unreadable
-from karat.policy.settings import PolicySettings
+from karat.policy.exemptions import parse as parse_exemptions
+from karat.policy.scan.source import Unreadable, parse
 from karat.system import git
 from karat.system.command import Command
+from karat.system.foreign import toml
 from karat.system.foreign.limits import SOURCE, TEXT, TooLong
 
 CONFIGURATIONS = ("karat.toml", "pyproject.toml")  # Files that may say something of the policy, in any folder.
-Key = Callable[[Waiver], Hashable]
 _LINK, _SUBMODULE = "120000", "160000"
 _DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
+_READ = (".py", ".toml", ".json")  # What a policy may be made of, wherever it lies.
 _SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
 """What git takes a short name for, the first that is there; tags come before branches."""
 _STEPS = re.compile(r"[~^@:].*", re.DOTALL)
@@ -44,53 +45,31 @@ def added_grants(
     `renamed`: new path → old path. Each old waiver explains one new one: what stands unchanged in its file, or
     moved to another with all of its definition, is no change, and neither is what became stricter or went away.
     """
-    left, waiting = list(old), list(new)
-    order = {id(w): i for i, w in enumerate(waiting)}
-    homes = {id(w): (renamed or {}).get(w.path, w.path) for w in waiting}
+    homes, old = renamed or {}, list(old)
 
-    def place(waiver: Waiver) -> str:
-        return homes.get(id(waiver), waiver.path)
+    def identity(waiver: Waiver) -> tuple[str, tuple[str, ...]]:
+        return homes.get(waiver.path, waiver.path), waiver.identity
 
-    waiting, _ = _pair(left, waiting, lambda w: (place(w), w.identity, w.grant))
-    # The same in another file: only a whole definition can be known again.
-    waiting, _ = _pair(left, waiting, lambda w: (w.identity, w.grant, w.body) if w.body and w.scope else None)
-    waiting, same = _pair(left, waiting, lambda w: (place(w), w.identity))
-    found = [PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)]
-    waiting, same = _pair(left, waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant))
-    for waiver, before in same:
-        note = f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
-        found.append(PolicyChange(waiver=waiver, before=before, note=note))
-    waiting, same = _pair(left, waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
-    for waiver, before in same:
-        note = f"it stood on {before.scope or 'the module'}; under another name it is approved again"
-        note = f"its scope was {before.scope}" if waiver.kind == "exemption" else note
-        found.append(PolicyChange(waiver=waiver, before=before, note=note))
-    found += [PolicyChange(waiver=w) for w in waiting]
-    return sorted(found, key=lambda change: order[id(change.waiver)])
+    def moved(waiver: Waiver) -> Hashable:  # only a whole definition can be known again
+        return (waiver.identity, waiver.grant, waiver.body) if waiver.body and waiver.scope else None
+
+    added, left = _unmatched(old, new, lambda w: (identity(w), w.grant), moved, identity)
+    before = {(waiver.path, waiver.identity): waiver for waiver in left}
+    return [PolicyChange(waiver=waiver, before=before.pop(identity(waiver), None)) for waiver in added]
 
 
-def lost_guards(old: Iterable[Waiver], new: Iterable[Waiver]) -> list[PolicyChange]:
+def lost_guards(
+    old: Iterable[Waiver], new: Iterable[Waiver], renamed: Mapping[str, str] | None = None
+) -> list[PolicyChange]:
     """What kept gradients checked on the old side, and has no like on the new one: in its place, moved, or renamed."""
-    keys: tuple[Key, ...] = (
-        lambda w: (w.path, w.identity),
+    homes = renamed or {}
+    lost, there = _unmatched(
+        new,
+        old,
+        lambda w: (homes.get(w.path, w.path), w.identity),
         lambda w: w.identity,
         lambda w: (w.kind, w.about, w.op, w.body if not w.op else ""),
     )
-    lost, there = list(old), list(new)
-    for key in keys:
-        by_key: dict[Hashable, list[Waiver]] = defaultdict(list)
-        for guard in there:
-            by_key[key(guard)].append(guard)
-        waiting, lost, taken = lost, [], set[int]()
-        for guard in waiting:
-            alike = by_key[key(guard)]
-            found = next((one for one in alike if guard.no_laxer_than(one)), None)
-            if found is None:
-                lost.append(guard)
-            else:
-                alike.remove(found)
-                taken.add(id(found))
-        there = [guard for guard in there if id(guard) not in taken]
     now = {guard.identity: guard for guard in there}
     gone = {(guard.path, guard.scope) for guard in lost if guard.kind == "base"}  # with all that stood in them
     return [
@@ -100,35 +79,36 @@ def lost_guards(old: Iterable[Waiver], new: Iterable[Waiver]) -> list[PolicyChan
     ]
 
 
-def _laxness(waiver: Waiver) -> tuple[float, ...]:
-    return tuple(-amount for amount in waiver.amounts)
-
-
-def _pair(left: list[Waiver], waiters: list[Waiver], key: Key) -> tuple[list[Waiver], list[tuple[Waiver, Waiver]]]:
-    """New waivers without an old one of the same key, and those with one, which is taken off `left`; None is nobody's key."""
-    by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
+def _unmatched(
+    there: Iterable[Waiver], asked: Iterable[Waiver], *keys: Callable[[Waiver], Hashable]
+) -> tuple[list[Waiver], list[Waiver]]:
+    """Those of `asked` that no other explains by any key and is as lax, in their order; and those that explained none."""
     # The laxest excuses most, so it is the first to be used, and by the laxest.
-    for candidate in sorted(left, key=_laxness):
-        by_key[key(candidate)].append(candidate)
-    by_key.pop(None, None)
-    rest: list[Waiver] = []
-    paired: list[tuple[Waiver, Waiver]] = []
-    for waiver in sorted(waiters, key=_laxness):
-        if same := by_key.get(key(waiver)):
-            paired.append((waiver, same.popleft()))
-        else:
-            rest.append(waiver)
-    gone = {id(before) for _, before in paired}
-    left[:] = [w for w in left if id(w) not in gone]
-    return rest, paired
+    left, waiting = (sorted(side, key=lambda w: tuple(-amount for amount in w.amounts)) for side in (there, asked))
+    order = {id(waiver): place for place, waiver in enumerate(asked)}
+    for key in keys:
+        by_key: dict[Hashable, list[Waiver]] = defaultdict(list)
+        for one in left:
+            by_key[key(one)].append(one)
+        rest, taken = [], set[int]()
+        for waiver in waiting:
+            alike = by_key[key(waiver)] if key(waiver) is not None else []
+            found = next((one for one in alike if waiver.no_laxer_than(one)), None)
+            if found is None:
+                rest.append(waiver)
+            else:
+                alike.remove(found)
+                taken.add(id(found))
+        waiting, left = rest, [one for one in left if id(one) not in taken]
+    return sorted(waiting, key=lambda waiver: order[id(waiver)]), left
 
 
 def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:
-    """The entries of exemptions.toml, and what is wrong with the others, which cover nothing.
+    """The entries of a list of exemptions, and what is wrong with the others, which cover nothing.
 
     An earlier end and a smaller bound are stricter; whatever else changes is another exemption.
     """
-    found = parse(data, path)
+    found = parse_exemptions(data, path)
     waivers = []
     for entry in found.entries:
         ends = float(entry.expires.toordinal()) if entry.expires else inf
@@ -153,30 +133,24 @@ def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Findi
     return waivers, found.findings
 
 
-def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:
-    """What the new settings no longer ask for; stricter ones are no waiver."""
-    found = [("exclude", glob) for glob in new.exclude if glob not in old.exclude]
-    found += [("namespaces", f"without {n}") for n in old.namespaces if n not in new.namespaces]
-    found += [("devices", f"without {n}") for n in old.devices if n not in new.devices]
-    if new.tests != old.tests:
-        found.append(("tests", ", ".join(new.tests) or "every Python file"))
-    was, now = ({k: set(v) for k, v in each.approvers.items()} for each in (old, new))
-    if was != now:
-        people = (f"{rule}: {', '.join(who)}" for rule, who in sorted(new.approvers.items()))
-        found.append(("approvers", "; ".join(people) or "nobody"))
-    for key in ("signers", "forge", "evidence"):
-        if getattr(new, key) != getattr(old, key):
-            found.append((key, getattr(new, key) or "by the CI's variables"))
-    if old.complete and not new.complete:
-        found.append(("complete", "false"))
+def setting_waivers(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> list[Waiver]:
+    """Every key of [policy] that says something else now; which of that is laxer is for people to say."""
+    values = {key: msgspec.json.encode(new.get(key), order="sorted").decode() for key in sorted({*old, *new})}
     return [
         Waiver(rule="policy", kind="setting", path=path, about=f"[policy] {key}", value=value, shown=value)
-        for key, value in found
+        for key, value in values.items()
+        if old.get(key) != new.get(key)
     ]
 
 
+def _policy_table(data: bytes, path: str) -> Mapping[str, Any]:
+    found: Any = toml.loads(data.decode("utf-8"))
+    for key in ("tool", "karat", "policy") if path.endswith("pyproject.toml") else ("policy",):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def file_waiver(path: str, what: str, value: str) -> Waiver:
-    """A file that says who may approve."""
     return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown="who may approve")
 
 
@@ -187,42 +161,28 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that differs between the two; None: it is not there on that side."""
-
-    old_path: str | None
-    new_path: str | None
-    old: str | None
-    new: str | None
+    paths: tuple[str, str]  # Before and after; the same, unless it was renamed.
+    oids: tuple[str | None, str | None]  # None: it is not there on that side, or no plain file.
     detour: str = ""
     """`a symbolic link` or `a submodule`, where it is one on the new side: what is behind it is not here."""
 
 
-def changed_files(span: Range) -> list[ChangedFile]:
+def changed_files(span: Range) -> Iterator[ChangedFile]:
     """Every file that differs, renames followed."""
     options = ("-r", "-z", "--raw", "--no-abbrev", "--find-renames")
     out = git.run_git(span.root, "diff-tree", *options, span.base, span.head, "--")
     fields = iter(out.split(b"\0"))
-    found = []
     for meta in filter(None, fields):
         old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
         first = os.fsdecode(next(fields))
         second = os.fsdecode(next(fields)) if status[0] in "RC" else first
         was, is_ = (mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode))
-        found.append(
-            ChangedFile(
-                old_path=first if was else None,
-                old=old if was else None,
-                new=new if is_ else None,
-                new_path=second if is_ or new_mode in _DETOURS else None,
-                detour=_DETOURS.get(new_mode, ""),
-            )
+        yield ChangedFile(
+            paths=(first, second), oids=(old if was else None, new if is_ else None), detour=_DETOURS.get(new_mode, "")
         )
-    return found
 
 
 class CommitTree:
-    """The files of one commit, read by path."""
-
     def __init__(self, root: Path, commit: str) -> None:
         self._root = root
         self.commit = commit
@@ -252,20 +212,7 @@ class CommitTree:
         words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
         return git.run_git(self._root, *words).rstrip(b"\0")
 
-    def folders_with(self, names: Collection[str]) -> set[str]:
-        """Folders that hold a file of one of these names, seen from the root."""
-        paths = map(PurePosixPath, git.tree_paths(self._root, self.commit))
-        return {str(path.parent).removeprefix(".") for path in paths if path.name in names}
-
-    def leads_to_a_file(self, path: str) -> bool:
-        """Whether a symbolic link leads to a plain file of the same commit."""
-        oid = self.entry(path).partition(b"\t")[0].split(b" ")[-1].decode()
-        target = os.fsdecode(git.run_git(self._root, "cat-file", "blob", oid))
-        aim = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        return not aim.startswith(("/", "..")) and self.entry(aim)[:3] == b"100"
-
     def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
-        """The first of these files that is there."""
         found = ((path, self.read(path)) for path in paths)
         return next(((path, data) for path, data in found if data is not None), None)
 
@@ -307,167 +254,127 @@ def commit_of(root: Path, revision: str) -> str:
     return out
 
 
-class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy's settings on one side, and the files that they mean, seen from the root."""
-
-    settings: PolicySettings
-    file: str = ""
-    exemptions: str
-    baseline: str
-
-
 class RangeChanges(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[PolicyChange, ...]
     findings: tuple[Finding, ...] = ()
     files: int = 0  # How many changed Python files were read.
 
 
-def policy_changes(
-    span: Range, old: PlacedSettings, new: PlacedSettings, *others: tuple[PlacedSettings, PlacedSettings]
-) -> RangeChanges:
-    """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
-    pairs = ((old, new), *others)
-    lists = {path for _, placed in pairs for path in (placed.exemptions, placed.baseline)}
-    reader = _WaiverCollector(span, old.settings.tests, lists)
-    for one in changed_files(span):
-        reader.note(one)
-    before, after, renamed = reader.sources()
-    settings: list[Waiver] = []
-    for was, now in pairs:
-        before += reader.data(CommitTree(span.root, span.base), was, old=True)
-        after += reader.data(CommitTree(span.root, span.head), now, old=False)
-        # One list under two names is still one list.
-        renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
-        settings += setting_waivers(was.settings, now.settings, now.file or was.file)
+def policy_changes(span: Range, globs: Sequence[str], lists: Collection[str] = ()) -> RangeChanges:
+    """Every waiver that the range adds or makes laxer.
+
+    `globs`: which Python files are looked into, all without any; `lists`: where exemptions and baseline are said to be.
+    """
+    reader = _WaiverCollector(span, globs, lists)
+    reader.collect()
     (old_guards, old_grants), (new_guards, new_grants) = (
-        ([w for w in side if w.guard], [w for w in side if not w.guard]) for side in (before, after)
+        ([w for w in side if w.guard], [w for w in side if not w.guard]) for side in reader.waivers
     )
-    found = [*added_grants(old_grants, new_grants, renamed), *lost_guards(old_guards, new_guards)]
-    return RangeChanges(
-        changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
-        findings=tuple(reader.findings),
-        files=reader.files,
-    )
+    renamed = {one.paths[1]: one.paths[0] for one in reader.changed}
+    back = {old: new for new, old in renamed.items()}
+    found = [*added_grants(old_grants, new_grants, renamed), *lost_guards(old_guards, new_guards, back)]
+    return RangeChanges(changes=tuple(found), findings=tuple(reader.findings), files=reader.files)
 
 
 class _WaiverCollector:
     """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
 
-    def __init__(self, span: Range, globs: Sequence[str], lists: set[str]) -> None:
+    def __init__(self, span: Range, globs: Sequence[str], lists: Collection[str]) -> None:
         self.findings: list[Finding] = []
         self.files = 0
+        self.changed = [*changed_files(span)]
+        self.waivers: tuple[list[Waiver], list[Waiver]] = [], []
         self._span = span
         self._lists = lists
         self._globs = [glob_matcher(glob) for glob in globs]
-        self._changed: list[ChangedFile] = []  # Python files, wherever they are.
-        self._touched: list[ChangedFile] = []  # Those that are looked into.
-        self._commits = CommitFiles(span.root, span.base), CommitFiles(span.root, span.head)
 
-    def note(self, one: ChangedFile) -> None:
-        if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
-            self._changed.append(one)
-        if one.detour and one.new_path:
-            path = one.new_path
-            if path in self._lists:
-                return  # they are read for themselves
-            if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
-                self._cannot_read(path, self._span.head, f"found {one.detour}, which may lead anywhere")
-            # Folders are only reported: a data folder would stop every merge.
-            elif one.detour == "a submodule" or not CommitTree(self._span.root, self._span.head).leads_to_a_file(path):
-                text = f"{path} is {one.detour} that the range adds or changes; what is behind it is not checked"
-                self.findings.append(warn("unreadable", text, path=path))
-        elif any(path and self._wanted(path) for path in (one.old_path, one.new_path)):
-            self._touched.append(one)
-            self.files += 1
-
-    def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
-        """Waivers of the changed Python files on both sides, and which file was which."""
-        oids = [oid for one in self._touched for oid in (one.old, one.new) if oid]
-        data: dict[str, bytes | int] = {}
+    def collect(self) -> None:
+        plain = [one for one in self.changed if any(one.oids)]
+        for one in self.changed:
+            if one.detour:
+                self._detour(one)
+        oids = [oid for one in plain for oid in one.oids if oid]
         with closing(git.Blobs(self._span.root)) as reader:
-            for oid, found in zip(oids, reader.read(oids, SOURCE.value()), strict=True):
-                if found is None:
-                    fetch = Command("git", "-C", str(self._span.root), "fetch", "--refetch")
-                    raise CannotVerify(f"this clone lacks the object {oid}", next_command=fetch)
-                data[oid] = found
-        old: list[Waiver] = []
-        new: list[Waiver] = []
-        for one in self._touched:
-            if one.old and one.old_path and self._wanted(one.old_path):
-                old += self._source(data[one.old], one.old_path, old=True)
-            if one.new and one.new_path and self._wanted(one.new_path):
-                new += self._source(data[one.new], one.new_path, old=False)
-        renamed = {one.new_path: one.old_path for one in self._touched if one.old_path and one.new_path}
-        for path in sorted(self._users()):
-            before, after = (commit.read(path) for commit in self._commits)
-            if before is not None and after is not None:
-                old += self._source(before, path, old=True)
-                new += self._source(after, path, old=False)
-        return old, new, renamed
+            data = dict(zip(oids, reader.read(oids, SOURCE.value()), strict=True))
+        for one in plain:
+            both = [self._content(one, at, data) for at in (0, 1)]
+            self.files += any(map(self._wanted, one.paths))
+            for at, (content, path) in enumerate(zip(both, one.paths, strict=True)):
+                if not path.endswith(".py"):
+                    self.waivers[at].extend(self._listed(content, path, at))
+                elif content is not None and self._wanted(path):
+                    self.waivers[at].extend(self._source(content, path, at))
+            if posixpath.basename(one.paths[1]) in CONFIGURATIONS:
+                self._settings(one.paths[1], both)
 
-    def _users(self) -> set[str]:
-        """Files that did not change, and may mean something else now, because what they import did."""
-        paths = {path for one in self._changed for path in (one.old_path, one.new_path) if path}
-        _, after = self._commits
-        if not after.mentioning(paths) - paths:
-            return set()
-        changed: dict[str, set[str]] = {}  # File → its names that stand for something else now.
-        for path in paths:
-            old, new = (
-                names.exports() if (names := commit.names(path)) else frozenset[tuple[str, str]]()
-                for commit in self._commits
-            )
-            changed[path] = {name for name, _ in old ^ new}
-        affected = [path for path, names in changed.items() if names]
-        found = filter(self._wanted, after.users(affected, set().union(*changed.values())) - paths)
-        return {path for path in found if after.names(path)}  # what is no Python was none before
-
-    def data(self, side: CommitTree, placed: PlacedSettings, *, old: bool) -> list[Waiver]:
-        """Waivers in exemptions.toml and on the baseline."""
-        from karat.policy.gate.baseline import parse as parse_baseline
-
-        found: list[Waiver] = []
-        if (text := self._bytes(side, placed.exemptions)) is not None:
-            waivers, findings = exemption_waivers(text, placed.exemptions)
-            found += waivers
-            self.findings += () if old else findings
-        if (text := self._bytes(side, placed.baseline)) is not None:
-            try:
-                ops = parse_baseline(text, placed.baseline)
-                path = placed.baseline
-                found += [Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops]
-            except UsageError as error:
-                if not old:
-                    self._cannot_read(placed.baseline, side.commit, str(error))
-        return found
-
-    def _bytes(self, side: CommitTree, path: str) -> bytes | None:
-        try:
-            return side.read(path)
-        except CannotVerify as error:
-            self._cannot_read(path, side.commit, str(error))
+    def _content(self, one: ChangedFile, at: int, data: Mapping[str, bytes | int | None]) -> bytes | None:
+        oid, path = one.oids[at], one.paths[at]
+        found = data[oid] if oid else b""
+        if found is None:
+            fetch = Command("git", "-C", str(self._span.root), "fetch", "--refetch")
+            raise CannotVerify(f"this clone lacks the object {oid}", next_command=fetch)
+        if isinstance(found, int):
+            if self._wanted(path) if path.endswith(".py") else path.endswith(".toml") or path in self._lists:
+                self._unreadable(path, at, str(TooLong(path, found, SOURCE).strerror))
             return None
+        return found if oid else None
 
-    def _source(self, data: bytes | int, path: str, *, old: bool) -> tuple[Waiver, ...]:
+    def _detour(self, one: ChangedFile) -> None:
+        path = one.paths[1]
+        leads = any(f"{known}/".startswith(f"{path}/") for known in self._lists)
+        if leads or (path.endswith(_READ) and one.detour != "a submodule"):
+            self._unreadable(path, 1, f"found {one.detour}, which may lead anywhere")
+        else:  # folders are only reported: a data folder would stop every merge
+            text = f"{path} is {one.detour} that the range adds or changes; what is behind it is not checked"
+            self.findings.append(warn("unreadable", text, path=path))
+
+    def _settings(self, path: str, both: Sequence[bytes | None]) -> None:
+        tables: list[Mapping[str, Any]] = []
+        for data in both:
+            try:
+                tables.append(_policy_table(data or b"", path))
+            except ValueError as error:
+                tables.append({})
+                if data is both[1]:  # an old mistake that somebody has put right grants nothing
+                    self._unreadable(path, 1, f"expected TOML, found: {error}")
+        self.waivers[1].extend(setting_waivers(tables[0], tables[1], path))
+
+    def _listed(self, data: bytes | None, path: str, at: int) -> Iterator[Waiver]:
+        """Waivers on a list of exemptions or a baseline; nothing of any other file."""
+        from karat.policy.gate.lists import BASELINE
+
+        if data is not None and b"exemption" in data:
+            try:
+                is_list = "exemption" in toml.loads(data.decode("utf-8"))
+            except ValueError:
+                is_list = path.endswith(".toml") and posixpath.basename(path) not in CONFIGURATIONS
+            waivers, findings = exemption_waivers(data, path) if is_list else ([], ())
+            yield from waivers
+            self.findings += findings if at else ()
+        if data is not None and BASELINE.schema.encode() in data:
+            try:
+                ops = BASELINE.parse(data, path)
+                yield from (Waiver(rule="baseline", kind="baseline", path=path, about="baseline", op=op) for op in ops)
+            except UsageError as error:
+                if at and (path.endswith(".json") or path in self._lists):
+                    self._unreadable(path, at, str(error))
+
+    def _source(self, data: bytes, path: str, at: int) -> tuple[Waiver, ...]:
         try:
-            if isinstance(data, int):
-                raise Unreadable(str(TooLong(path, data, SOURCE).strerror))  # noqa: TRY301 - told like any other
-            return waivers_of(data, path, self._commits[0 if old else 1].loader(path))
+            return waivers_of(parse(data), path)
         except Unreadable as error:
-            why = f"expected Python, found: {error}"
-            if old:
-                text = f"{path} at {self._span.base[:12]}: {why}; all that it grants now counts as added"
-                self.findings.append(info("unreadable", text, path=path))
-            else:
-                self._cannot_read(path, self._span.head, why)
+            self._unreadable(path, at, f"expected Python, found: {error}")
             return ()
 
-    def _cannot_read(self, path: str, commit: str, why: str) -> None:
-        text = f"{path} at {commit[:12]}: {why}; what it grants is unknown"
-        show = Command("git", "show", f"{commit[:12]}:{path}")
-        self.findings.append(fail("cannot-read", text, path=path, next=show))
+    def _unreadable(self, path: str, at: int, why: str) -> None:
+        commit = (self._span.base, self._span.head)[at][:12]
+        if at == 0:
+            text = f"{path} at {commit}: {why}; all that it grants now counts as added"
+            self.findings.append(info("unreadable", text, path=path))
+        else:
+            show = Command("git", "show", f"{commit}:{path}")
+            text = f"{path} at {commit}: {why}; what it grants is unknown"
+            self.findings.append(fail("cannot-read", text, path=path, next=show))
 
     def _wanted(self, path: str) -> bool:
-        if not path.endswith(".py"):
-            return False
-        return not self._globs or any(glob.fullmatch(path) for glob in self._globs)
+        return path.endswith(".py") and (not self._globs or any(glob.fullmatch(path) for glob in self._globs))

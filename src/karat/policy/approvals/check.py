@@ -6,7 +6,7 @@ What could not be asked is `unknown`, never `approved` and never `missing`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +19,6 @@ from karat.policy.approvals.code_owners import CodeOwners, OwnerSection
 from karat.policy.approvals.request import CODE_OWNERS, Options, RequestPlace, Sides, approvers_of, request_of
 from karat.policy.approvals.reviews import Authors, Request, SignOff, latest_reviews, login_of, read, render, signing
 from karat.policy.approvals.waivers import PolicyChange, WaiverSummary
-from karat.report.json import encode_report
 from karat.report.words import count, printable
 from karat.system import git
 from karat.system.command import Command
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from karat.policy.approvals.forges import ReviewForge
 
 SCHEMA = "karat.policy-approvals/1"
-_HEADS = ("state", "rule", "change", "where", "approvers", "approved by / missing")
 _WHO = ("[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign")
 
 
@@ -39,7 +37,6 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
     """unknown: it could not be found out whether an approver has approved."""
     change: Literal["added", "changed", "removed"]
     digest: str  # What a sign-off is bound to.
-    note: str  # What else a person should know, such as that a class was renamed.
     waiver: WaiverSummary
     before: WaiverSummary | None  # What stood there at the base; null for what was added.
     needed: tuple[str, ...]  # Those who may approve.
@@ -49,7 +46,6 @@ class ChangeApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> str:
-        """Why it is not approved, each reason once."""
         return "; ".join(dict.fromkeys((*self.unknown, *self.missing)))
 
 
@@ -67,7 +63,6 @@ class Approvals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_sign(folder: Path, options: Options) -> str:
-    """The list of a range's changes, for approvers to sign."""
     return render(Sides(folder, options).changes().changes)
 
 
@@ -97,7 +92,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             if options.sign_off is not None:
-                sign_off = read(options.sign_off, sides.keys(options.signers), unsigned=options.unsigned)
+                sign_off = read(options.sign_off, sides.keys())
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
             approvers, owners = sides.trusted.settings.approvers, sides.owners()
             needed = [required_approval(change, approvers, owners) for change in found.changes]
@@ -124,7 +119,6 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Everyone, once."""
         owners = (owner for section in self.sections for owner in section.owners)
         return tuple(dict.fromkeys((*self.people, *owners)))
 
@@ -132,7 +126,6 @@ class RequiredApproval(msgspec.Struct, frozen=True, kw_only=True):
 def required_approval(
     change: PolicyChange, approvers: Mapping[str, tuple[str, ...]], owners: CodeOwners | None
 ) -> RequiredApproval:
-    """Who may approve a change, CODEOWNERS looked up."""
     words = approvers_of(change.waiver.rule, approvers)
     people = tuple(word for word in words if word != CODE_OWNERS)
     if CODE_OWNERS not in words:
@@ -188,49 +181,39 @@ class ApprovalJudge:
             # An author who commits under a no-reply address may sign under the one that the account shows.
             shown = {email: why for login, why in logins.items() if (email := self._email(login))}
             authors = {**shown, **self._authors.emails, **logins}
-            for signer in sign_off.signers:
-                names = frozenset(principal.lstrip("@") for principal in signer.principals)
-                self._approvers.append(
-                    Approver(
-                        name=f"{signer.principals[0]} ({signer.signature})",
-                        why=next((authors[name] for name in sorted(names) if name in authors), ""),
-                        names=names,
-                        principals=signer.principals,
-                    )
-                )
+            for signature, principals in sign_off.signers.items():
+                names = frozenset(principal.lstrip("@") for principal in principals)
+                why = next((authors[name] for name in sorted(names) if name in authors), "")
+                name = f"{principals[0]} ({signature})"
+                self._approvers.append(Approver(name=name, why=why, names=names, principals=principals))
 
     def judge(self, change: PolicyChange, need: RequiredApproval) -> ChangeApproval:
-        approved_by, missing, unknown = self._verdict(change, need)
+        """Who has approved; else why it is not approved, and what could not be found out."""
+        listed = self._sign_off is not None and change.digest in self._sign_off.digests
+        given = [v for v in self._approvers if listed or not v.principals]
+        good = [v for v in given if not v.why]
+        unknown: list[str] = []
+        people = self._of(good, need.people, unknown)
+        owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
+        approved_by, missing = list[str](), list[str]()
+        if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
+            approved_by = [v.name for found in (people, *(f for _, f in owners)) for v in found]
+            unknown = []
+        elif self._has_source:
+            missing = list(self._why(need, given, owners)) or ["no approver has approved"]
+        else:
+            missing = unknown = ["no approvals were checked"]
         return ChangeApproval(
             state="approved" if approved_by else "unknown" if unknown else "missing",
             change=change.what,
             digest=change.digest,
-            note=change.note,
             waiver=msgspec.convert(change.waiver, WaiverSummary, from_attributes=True),
             before=msgspec.convert(change.before, WaiverSummary | None, from_attributes=True),
             needed=need.words,
-            approved_by=tuple(approved_by),
+            approved_by=tuple(dict.fromkeys(approved_by)),
             missing=tuple(missing),
             unknown=tuple(dict.fromkeys(unknown)),
         )
-
-    def _verdict(
-        self, change: PolicyChange, need: RequiredApproval
-    ) -> tuple[Iterable[str], Iterable[str], Iterable[str]]:
-        """Who has approved; else why it is not approved, and what could not be found out."""
-        listed = self._sign_off is not None and change.digest in self._sign_off.digests
-        if self._sign_off and self._sign_off.unsigned and listed:
-            return ["an unsigned list"], [], []
-        if not self._has_source:
-            return [], ["no approvals were checked"], ["no approvals were checked"]
-        unknown: list[str] = []
-        given = [v for v in self._approvers if listed or not v.principals]
-        good = [v for v in given if not v.why]
-        people = self._of(good, need.people, unknown)
-        owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
-        if people or (owners and all(people_among(found) >= s.count for s, found in owners)):
-            return dict.fromkeys(v.name for found in (people, *(f for _, f in owners)) for v in found), [], []
-        return [], list(self._why(need, given, owners)) or ["no approver has approved"], unknown
 
     def _of(self, those: Sequence[Approver], words: Sequence[str], unknown: list[str]) -> list[Approver]:
         return [v for v in those if any(self._is(v, word, unknown) for word in words)]
@@ -308,19 +291,16 @@ def findings_of(
             yield warn("approvers-changed", text, path=path)
     if sign_off is not None:
         yield from (warn("approval-missing", text, path=sign_off.path) for text in sign_off.objections)
-    if sign_off is not None and sign_off.unsigned:
-        text = f"{sign_off.path} COUNTS WITHOUT A SIGNATURE, because of --unsigned-sign-off: anyone who can write the file can approve"
-        yield warn("approval-missing", text, path=sign_off.path)
     if found.changes and place is None and sign_off is None:
         text = "no approvals were checked: pass --pr N, --merge-request N or --sign-off FILE"
         yield fail("nothing-compared", text, next=options.again.plus("--pr", "N"))
         return
     for one in judged:
         if one.state != "approved":
-            waiver, note = one.waiver, f" ({one.note})" if one.note else ""
+            waiver = one.waiver
             yield fail(
                 "cannot-read" if one.unknown else "approval-missing",
-                f"{one.change} {waiver.label}: {waiver.shown}{note}; expected approval of {head} by"
+                f"{one.change} {waiver.label}: {waiver.shown}; expected approval of {head} by"
                 f" {' or '.join(one.needed) or 'an approver'}, found: {one.reasons}",
                 path=waiver.path,
                 where=f"line {waiver.line}" if waiver.line else None,
@@ -340,34 +320,21 @@ def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | N
     return Command(*command.split(), str(place.number), "--repo", place.repo, option, ",".join(people))
 
 
-def document(report: Approvals) -> bytes:
-    return encode_report(SCHEMA, report)
-
-
 def lines(report: Approvals) -> Iterator[str]:
     """The report for people: a block for each change, what else there is to say, and the outcome."""
     for one in report.judged:
-        state, rule, change, where, approvers, outcome = _row(one)
-        yield f"{state:<8}  {rule:<11}  {where}"
-        yield f"          {change}"
-        yield f"          needs {approvers}"
-        yield f"          {'by' if one.approved_by else 'found'} {outcome}"
+        before = f"{one.before.shown} → " if one.before else ""
+        yield printable(f"{one.state:<8}  {one.waiver.rule:<11}  {one.waiver.place}")
+        yield printable(f"          {one.change} {one.waiver.label}: {before}{one.waiver.shown}".removesuffix(": "))
+        yield printable(f"          needs {' or '.join(one.needed) or 'an approver'}")
+        found = f"by {', '.join(one.approved_by)}" if one.approved_by else f"found {one.reasons}"
+        yield printable(f"          {found}")
         yield ""
     for finding in report.findings:
         # What is missing stands in the blocks already.
         if finding.kind != "approval-missing" or finding.severity is not Severity.FAIL:
             yield f"{finding.severity.value}  {finding.kind}: {finding.message}"
     yield _summary(report)
-
-
-def _row(one: ChangeApproval) -> tuple[str, ...]:
-    waiver = one.waiver
-    note = f" ({one.note})" if one.note else ""
-    before = f"{one.before.shown} → " if one.before and not one.note else ""
-    what = f"{one.change} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
-    outcome = ", ".join(one.approved_by) or one.reasons
-    who = " or ".join(one.needed) or "an approver"
-    return tuple(map(printable, (one.state, waiver.rule, what, waiver.place, who, outcome)))
 
 
 def _summary(report: Approvals) -> str:
@@ -378,19 +345,3 @@ def _summary(report: Approvals) -> str:
     if not report.judged:
         return f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"
     return f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
-
-
-def markdown(report: Approvals) -> str:
-    """The table for GitHub's step summary."""
-    shown = report.judged[:200]  # GitHub shows no step summary that is larger than 1 MiB
-    rows = [_HEADS, tuple("---" for _ in _HEADS), *(_row(one) for one in shown)]
-    table = [f"| {' | '.join(map(_cell, row))} |" for row in rows] if shown else []
-    if len(report.judged) > len(shown):
-        table.append(f"\n… and {len(report.judged) - len(shown):,} more")
-    return "\n".join(["### karat policy approvals", "", *table, "", _cell(_summary(report)), ""])
-
-
-def _cell(text: str) -> str:
-    """Text that cannot end the table, begin HTML or mention anyone."""
-    plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return plain.replace("@", "@\u200b").replace("`", "\\`")

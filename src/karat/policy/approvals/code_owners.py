@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from karat.system.foreign import wildcards
 from karat.system.foreign.wildcards import Step
@@ -38,7 +39,7 @@ _HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d{1,9})\])?(.*)")
 class OwnerSection(msgspec.Struct, frozen=True, kw_only=True):
     """Owners of one path that have a say of their own; GitHub knows only one, without a name."""
 
-    owners: tuple[str, ...]
+    owners: tuple[str, ...] = ()
     name: str = ""
     count: int = 1  # How many of them must approve.
     optional: bool = False
@@ -53,15 +54,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     exclusion: bool = False
 
 
-class _Heading(msgspec.Struct, frozen=True, kw_only=True):
-    count: int = 1
-    optional: bool = False
-
-
 class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
     forge: ForgeName
     rules: tuple[Rule, ...]
-    headings: dict[str, _Heading] = {}
+    headings: dict[str, OwnerSection] = {}
 
     def of(self, path: str) -> tuple[OwnerSection, ...]:
         """The sections that have owners of the path; none where nobody owns it."""
@@ -73,9 +69,8 @@ class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
                     excluded.add(rule.section)
                 else:
                     found[rule.section] = rule
-        headings = {name: self.headings.get(name.casefold(), _Heading()) for name in found}
         return tuple(
-            OwnerSection(name=name, owners=rule.owners, **msgspec.structs.asdict(headings[name]))
+            replace(self.headings.get(name.casefold(), OwnerSection()), name=name, owners=rule.owners)
             for name, rule in found.items()
             if rule.owners and name not in excluded
         )
@@ -94,7 +89,7 @@ def parse(text: str, forge: ForgeName) -> CodeOwners:
             if all(is_owner(word) and not word.startswith("@@") for word in names):
                 rules.append(Rule(pattern=pattern, owners=tuple(names)))
         return CodeOwners(forge=forge, rules=tuple(rules))
-    headings: dict[str, _Heading] = {}
+    headings: dict[str, OwnerSection] = {}
     spelled: dict[str, str] = {"": ""}
     name = ""
     defaults: tuple[str, ...] = ()
@@ -105,8 +100,8 @@ def parse(text: str, forge: ForgeName) -> CodeOwners:
             # One section under two headings: what is required once is required.
             key = heading[2].strip().casefold()
             name, defaults = spelled.setdefault(key, heading[2].strip()), _owners(heading[4])
-            before = headings.get(key, _Heading(optional=True))
-            headings[key] = _Heading(
+            before = headings.get(key, OwnerSection(optional=True))
+            headings[key] = OwnerSection(
                 count=max(before.count, int(heading[3] or 1)), optional=before.optional and heading[1] is not None
             )
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -12,9 +11,16 @@ from urllib.parse import quote
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-from karat.net.addresses import github_host, github_root, gitlab_root
-from karat.net.client import Advice, Client, Refused
-from karat.net.tokens import Token, github_token, gitlab_token
+from karat.net.client import Advice, Client, Refused, Token
+from karat.net.forges import (
+    GITHUB_HEADERS,
+    github_host,
+    github_root,
+    github_token,
+    gitlab_root,
+    gitlab_token,
+    is_repository,
+)
 from karat.policy.approvals.code_owners import ForgeName
 from karat.policy.approvals.request import Options
 from karat.policy.approvals.reviews import Person, Request, Review, State, authors_of, commit_people
@@ -29,14 +35,15 @@ class ReviewForge(ABC):
     name: ClassVar[ForgeName]
     noun: ClassVar[str]
     headers: ClassVar[Mapping[str, str]]
-    repo_form: ClassVar[tuple[re.Pattern[str], str]]  # What names a repository, and that in words.
+    repository: ClassVar[str]  # What names one, in words.
     home: ClassVar[str]  # Where the API has the request.
     look: ClassVar[tuple[str, ...]]  # The words of the command that shows it.
 
     def __init__(self, repo: str, number: int, options: Options) -> None:
-        pattern, words = self.repo_form
-        if not pattern.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
-            raise UsageError(f"expected {words}, found {repo!r}", next_command="karat policy approvals --help")
+        if not is_repository(self.name, repo):
+            raise UsageError(
+                f"expected {self.repository}, found {repo!r}", next_command="karat policy approvals --help"
+            )
         self._repo, self._number = repo, number
         self._label = f"{self.noun} {number} of {repo}"
         self._home = self.home.format(repo=quote(repo, safe="/" if self.name == "github" else ""), number=number)
@@ -95,9 +102,7 @@ class ReviewForge(ABC):
         except Refused as error:
             if error.status != 404:
                 raise
-            token = self._client.token
-            seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
-            text = f"there is no {self._label}, or {seen} (HTTP 404)"
+            text = f"there is no {self._label}, or {self._client.unseen} (HTTP 404)"
             raise CannotVerify(text, next_command=self._look) from None
 
     def _all(self, path: str, kind: type[T], **query: str) -> Iterator[T]:
@@ -158,12 +163,10 @@ _MOST_COMMITS = 250  # GitHub lists no more of a pull request.
 
 
 class GitHubReviews(ReviewForge):
-    """One pull request of one repository."""
-
     name = "github"
     noun = "pull request"
-    headers: ClassVar = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
-    repo_form = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"), "OWNER/NAME of a repository on GitHub"
+    headers = GITHUB_HEADERS
+    repository = "OWNER/NAME of a repository on GitHub"
     home = "/repos/{repo}/pulls/{number}"
     look = ("gh", "pr", "view", "{number}", "--repo", "{repo}")
 
@@ -286,10 +289,7 @@ class GitLabReviews(ReviewForge):
     name = "gitlab"
     noun = "merge request"
     headers: ClassVar = {"Accept": "application/json"}
-    repo_form = (
-        re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+"),
-        "a project on GitLab, its number or GROUP/NAME",
-    )
+    repository = "a project on GitLab, its number or GROUP/NAME"
     home = "/projects/{repo}/merge_requests/{number}"
     look = ("glab", "mr", "view", "{number}")
     _numbers: Mapping[str, int] = {}  # Account, in lower case → its number, of those who approved.

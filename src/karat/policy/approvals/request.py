@@ -10,20 +10,17 @@ import posixpath
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 
 from karat.config import load
-from karat.findings import CannotVerify, UsageError, fail
-from karat.net.retry import Retry
+from karat.findings import UsageError
+from karat.net.client import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
     CommitTree,
-    PlacedSettings,
     RangeChanges,
     commit_of,
     file_waiver,
@@ -33,11 +30,11 @@ from karat.policy.approvals.changes import (
 from karat.policy.approvals.code_owners import PLACES, CodeOwners, ForgeName, is_owner, parse
 from karat.policy.approvals.reviews import Authors, Person, authors_of, commit_people
 from karat.policy.approvals.waivers import PolicyChange
-from karat.policy.settings import DEFAULT_RULE
+from karat.settings import DEFAULT_RULE, PolicySettings
 from karat.system import git
 from karat.system.ci import provider_of
 from karat.system.command import Command
-from karat.system.foreign.limits import GOLDEN, TEXT, read_plain
+from karat.system.foreign.limits import GOLDEN, read_plain
 
 CODE_OWNERS = "CODEOWNERS"
 _HELP = "karat policy approvals --help"
@@ -47,21 +44,25 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line and its environment say."""
-
     base: str
     head: str = "HEAD"
     pull: int | None = None
     merge: int | None = None
     repo: str | None = None
     sign_off: Path | None = None
-    signers: Path | None = None
-    unsigned: bool = False
     again: Command = Command("karat", "policy", "approvals", "--base", "REV")
     """The command as it was typed, for advice."""
     env: Mapping[str, str] = {}
     notice: Callable[[str], None] | None = None
     retry: Retry | None = None
+
+
+class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's settings, and the files that they mean, seen from the root."""
+
+    settings: PolicySettings
+    file: str
+    lists: tuple[str, ...]  # Of exemptions, and the baseline.
 
 
 def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
@@ -89,8 +90,7 @@ def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
     return PlacedSettings(
         settings=settings,
         file=file,
-        exemptions=_inside(home, settings.exemptions, "exemptions"),
-        baseline=_inside(home, settings.baseline, "baseline"),
+        lists=tuple(_inside(home, getattr(settings, key), key) for key in ("exemptions", "baseline")),
     )
 
 
@@ -140,12 +140,11 @@ class Sides:
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.root = git.ensure_repository(folder, next_command="cd REPOSITORY && karat policy approvals --base REV")
-        within = folder.resolve().relative_to(self.root.resolve()).as_posix()
-        self._within = "" if within == "." else within
+        within = folder.resolve().relative_to(self.root.resolve()).as_posix().removeprefix(".")
         self._base = options.base
         self.tip = CommitTree(self.root, commit_of(self.root, options.base))
         # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
-        self.trusted = settings_at(self.tip, self._within)
+        self.trusted = settings_at(self.tip, within)
         check_approvers(self.trusted, self.tip.commit)
         self.forge = forge_of(options, self.trusted.settings.forge)
         self.move(options.head)
@@ -158,23 +157,7 @@ class Sides:
 
     def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
-        old, new = self._placed(self._within)
-        # Tests further down may be held to settings of their own: whoever adds some is no freer for it.
-        pairs, findings = [], []
-        sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
-        for folder in sorted(sides[0] | sides[1]):
-            try:
-                pair = self._placed(folder)
-            except (UsageError, CannotVerify) as error:
-                # What was no better before is an example of a mistake, perhaps, and grants nothing new.
-                files = [f"{folder}/{name}" for name in CONFIGURATIONS]
-                if any(self._before.entry(file) != self._after.entry(file) for file in files):
-                    text = f"settings of {folder}: {error}"
-                    findings.append(fail("cannot-read", text, path=folder, next=str(error.next_command)))
-                continue
-            if {pair[0].file, pair[1].file} - {old.file, new.file}:
-                pairs.append(pair)
-        found = policy_changes(self.span, old, new, *pairs)
+        found = policy_changes(self.span, self.trusted.settings.tests, self.trusted.lists)
         # CODEOWNERS and the list of keys, where they count and the range changes them.
         waivers = []
         if any(CODE_OWNERS in people for people in self.trusted.settings.approvers.values()):
@@ -187,21 +170,17 @@ class Sides:
         signers = self._after.read(keys)
         if self._before.read(keys) != signers:
             waivers.append(file_waiver(keys, "keys that may sign", repr(signers)))
-        extra = [PolicyChange(waiver=waiver) for waiver in waivers]
-        return msgspec.structs.replace(found, changes=(*found.changes, *extra), findings=(*found.findings, *findings))
+        extra = (PolicyChange(waiver=waiver) for waiver in waivers)
+        return msgspec.structs.replace(found, changes=(*found.changes, *extra))
 
     def owners(self, side: CommitTree | None = None) -> CodeOwners | None:
         """CODEOWNERS of a side, by default of the base as it is now."""
         found = (side or self.tip).first(PLACES[self._kind])
         return parse(found[1].decode("utf-8", "replace"), self._kind) if found else None
 
-    def keys(self, file: Path | None) -> bytes | None:
-        """Whose keys may sign, as a file says, or as the base has it."""
-        try:
-            return self.tip.read(self.trusted.settings.signers) if file is None else read_plain(file, TEXT)
-        except OSError as error:
-            text = f"cannot read {file}: {error.strerror or error}"
-            raise UsageError(text, next_command=Command("ls", "-l", str(file))) from error
+    def keys(self) -> bytes | None:
+        """Whose keys may sign, as the base has it."""
+        return self.tip.read(self.trusted.settings.signers)
 
     def authors(self) -> Authors:
         """Whose work the range is, by its commits; merges make nobody an author."""
@@ -212,14 +191,6 @@ class Sides:
             commit, author, committer, message = entry.split("\n", 3)
             people += commit_people(commit, message, (author, None), (committer, None))
         return authors_of(people)
-
-    def _placed(self, folder: str) -> tuple[PlacedSettings, PlacedSettings]:
-        """The settings that held in a folder, and those that hold now."""
-        new = settings_at(self._after, folder)
-        try:
-            return settings_at(self._before, folder), new
-        except UsageError:
-            return self.trusted, new  # an old mistake that somebody has put right since
 
     @property
     def _kind(self) -> ForgeName:
@@ -289,12 +260,7 @@ def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:
     for name in names:
         if env.get(name):
             return env[name]
-    path = ""
-    with suppress(CannotVerify, ValueError):  # `https://host/owner/name.git`, or `git@host:owner/name.git`
-        url = os.fsdecode(git.run_git(root, "remote", "get-url", "origin")).strip()
-        path = urlsplit(url).path if "://" in url else url.partition(":")[2]
-    found = path.strip("/").removesuffix(".git")
-    if "/" not in found:
+    if (origin := git.origin(root)) is None:
         text = f"expected --repo, {' or '.join(names)}, or a remote called origin, found none"
         raise UsageError(text, next_command=_HELP)
-    return found
+    return origin[1]

@@ -51,8 +51,6 @@ class Authors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull request or merge request as its forge knows it."""
-
     label: str  # `pull request 12 of octo/goldens`.
     head: str
     reviews: tuple[Review, ...]
@@ -109,13 +107,6 @@ def commit_people(commit: str, message: str, author: Account, committer: Account
         yield email.strip().lower(), None, f"is a co-author of commit {short}"
 
 
-class Signer(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who signed a list."""
-
-    principals: tuple[str, ...]  # The names that the list of keys gives them, in lower case.
-    signature: str
-
-
 class SignedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of a list to sign; all but the digest is for those who read it."""
 
@@ -129,8 +120,6 @@ class SignedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SignOffList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A list to sign, as it is written."""
-
     schema: Literal["karat.sign-off/1"]
     approved: tuple[SignedChange, ...] = ()
 
@@ -140,8 +129,8 @@ class SignOff(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     digests: frozenset[str]
-    signers: tuple[Signer, ...] = ()
-    unsigned: bool = False  # It counts without a signature, because the command line says so.
+    signers: Mapping[str, tuple[str, ...]] = {}
+    """File of a signature → the names that the list of keys gives whose it is, in lower case."""
     objections: tuple[str, ...] = ()  # Why a signature beside it does not count.
 
 
@@ -150,7 +139,6 @@ def signing(path: str) -> str:
 
 
 def render(changes: Iterable[PolicyChange]) -> str:
-    """The list to sign, as TOML."""
     blocks = [
         f'# Read what each entry grants. Then sign this file:\n#   {signing("sign-off.toml")}\nschema = "{SCHEMA}"\n'
     ]
@@ -171,47 +159,42 @@ def render(changes: Iterable[PolicyChange]) -> str:
     return "\n".join(blocks)
 
 
-def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
+def read(path: Path, signers: bytes | None) -> SignOff:
     """The list, with the signatures that hold; without a list of keys none does."""
     try:
         data = read_plain(path, TEXT)
     except OSError as error:
         raise UsageError(f"cannot read the sign-off {path}: {error.strerror or error}", next_command=_PRINT) from error
     digests = _digests(data, path)
-    if unsigned:
-        return SignOff(path=str(path), digests=digests, unsigned=True)
     beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     files = [file for file in beside if file.name.startswith(f"{path.name}.") and file.name.endswith(".sig")]
-    made = [_verified(data, file, signers) for file in files]
+    made = {file.name: _verified(data, file, signers) for file in files}
     return SignOff(
         path=str(path),
         digests=digests,
-        signers=tuple(one for one in made if isinstance(one, Signer)),
-        objections=tuple(one for one in made if isinstance(one, str))
+        signers={name: found for name, found in made.items() if not isinstance(found, str)},
+        objections=tuple(f"{name}: {found}" for name, found in made.items() if isinstance(found, str))
         or (() if made else (f"{path.name} has no signature beside it ({path.name}.sig)",)),
     )
 
 
 def _digests(data: bytes, path: Path) -> frozenset[str]:
-    """TOML or JSON; whatever is not understood is an error, not an empty list."""
+    """Whatever is not understood is an error, not an empty list."""
     try:
-        text = data.decode("utf-8")
-        document = json.loads(text) if text.lstrip().startswith("{") else toml.loads(text)
+        document = toml.loads(data.decode("utf-8"))
         return frozenset(one.digest for one in msgspec.convert(document, SignOffList).approved)
     except msgspec.ValidationError as error:
         expected = f'schema = "{SCHEMA}" and [[approved]] tables with a digest each ({error})'
     except (ValueError, RecursionError) as error:
-        expected = f"TOML or JSON ({error})"
+        expected = f"TOML ({error})"
     raise UsageError(f"expected in the sign-off {path}: {expected}, found something else", next_command=_PRINT)
 
 
-def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | str:
-    """Who signed, or why nobody did."""
-    name = signature.name
+def _verified(data: bytes, signature: Path, signers: bytes | None) -> tuple[str, ...] | str:
+    """Who made a signature, or why it does not count."""
     if signers is None:
-        return f"{name}: there is no list of keys to hold it against"
+        return "there is no list of keys to hold it against"
     try:
-        found = signatures.verify(data, read_plain(signature, TEXT), signers, NAMESPACE)
+        return signatures.verify(data, read_plain(signature, TEXT), signers, NAMESPACE)
     except OSError as error:
-        return f"{name}: cannot be read: {error.strerror or error}"
-    return f"{name}: {found}" if isinstance(found, str) else Signer(principals=found, signature=name)
+        return f"cannot be read: {error.strerror or error}"

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from karat.policy.approvals.names import Definition, FileNames, Import
-from karat.policy.scan.source import Unreadable, defaults, dotted, parameter_names, parse
+from karat.policy.scan.source import Unreadable, defaults, dotted, literal, number, parameter_names
 from karat.policy.scan.vocabulary import (
     ANYWHERE,
     DECLARATIONS,
@@ -60,7 +60,6 @@ class WaiverSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """`file.py:12`."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
@@ -96,7 +95,6 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
 
     waiver: Waiver
     before: Waiver | None = None
-    note: str = ""  # What else a person should know: that a class was renamed, that nothing but the op changed.
 
     @property
     def what(self) -> Literal["added", "changed", "removed"]:
@@ -116,11 +114,156 @@ def _signed(waiver: Waiver) -> list[object]:
     return [*safe, [repr(amount) for amount in waiver.amounts], list(waiver.parts)]
 
 
-def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Waiver, ...]:
-    """Every waiver in a file's source, other files' names looked up by `load`; raises `Unreadable`."""
+Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_DEEPEST = 8
+
+
+def last_name(node: ast.AST) -> str:
+    """`tol` for `tol`, and for `self.tol`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+class FileNames:
+    """What each name of one file is given, be it a variable, an attribute or a parameter, and which stand for the skip.
+
+    Nothing is run, next to nothing is worked out, and no other file is looked at.
+    """
+
+    def __init__(self, tree: ast.AST) -> None:
+        self.given: dict[str, list[ast.AST]] = defaultdict(list)
+        self._aliases: dict[str, str] = {}
+        self._imported: set[str] = set()
+        self._bodies: list[tuple[str, ast.AST]] = []  # Names, and what is done under them.
+        calls: dict[str, list[ast.Call]] = defaultdict(list)
+        functions: list[Definition] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                calls[last_name(node.func)].append(node)
+            elif isinstance(node, Definition):
+                functions.append(node)
+            self._note(node)
+        for function in functions:
+            self._parameters(function, calls[function.name])
+        self._skips = {SKIP_RULE}
+        before = 0
+        while len(self._skips) > before:
+            before = len(self._skips)
+            self._skips |= {name for name, means in self._aliases.items() if means in self._skips}
+            rest = [(name, body) for name, body in self._bodies if name not in self._skips]
+            self._skips |= {name for name, body in rest if any(map(self.is_skip, ast.walk(body)))}
+
+    def _note(self, node: ast.AST) -> None:
+        match node:
+            case ast.ImportFrom(names=names) | ast.Import(names=names):
+                for one in names:
+                    name = one.asname or one.name.partition(".")[0]
+                    self._imported.add(name)
+                    self._aliases[name] = one.name.rpartition(".")[2] if one.asname else name
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._bodies += ((node.name, statement) for statement in node.body)
+                returned = (n.value for n in ast.walk(node) if isinstance(n, ast.Return | ast.Yield))
+                self.given[node.name] += filter(None, returned)
+            case ast.AugAssign(target=target, op=op, value=value):
+                self._bind(target, ast.BinOp(left=target, op=op, right=value))
+            case (
+                ast.For(target=target, iter=value)
+                | ast.AsyncFor(target=target, iter=value)
+                | ast.comprehension(target=target, iter=value)
+                | ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+            ):
+                self._bind(target, value)
+            case ast.Assign(targets=targets, value=value):
+                for each in targets:
+                    self._bind(each, value)
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            for one in target.elts:
+                self._bind(one, value)
+        elif name := last_name(target):
+            self.given[name].append(value)
+            self._bodies.append((name, value))
+            if means := last_name(value):
+                self._aliases[name] = means
+
+    def _parameters(self, function: Definition, calls: list[ast.Call]) -> None:
+        """What calls in this file hand over, defaults, and decorators such as parametrize."""
+        plain = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        named = {*parameter_names(function.args)}
+        wanted = {*parameter_names(function.args, rest=True)} - {"self", "cls", *ANYWHERE}  # which stand for themselves
+        for name in wanted:
+            self.given[name] += function.decorator_list
+        for name, value in defaults(function.args):
+            self.given[name] += [value] if name in wanted else []
+        for call in calls:
+            bound = isinstance(call.func, ast.Attribute) and plain[:1] in (["self"], ["cls"])
+            handed = dict(zip(plain[bound:], call.args, strict=False))
+            handed |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            spread = any(isinstance(one, ast.Starred) for one in call.args) or any(not k.arg for k in call.keywords)
+            for name in wanted:
+                if name in handed or spread or name not in named:  # `*args` and `**more` take whatever is left
+                    self.given[name].append(handed.get(name, call))
+
+    def canonical(self, node: ast.AST) -> str:
+        """The last part of the name that an expression means: `gradcheck` for `k.gradcheck`, or for another name of it."""
+        name = last_name(node) or (SKIP_RULE if self.is_skip(node) else "")
+        for _ in range(_DEEPEST if isinstance(node, ast.Name) else 0):
+            name = self._aliases.get(name, name)
+        return name
+
+    def text(self, node: ast.AST) -> str | None:
+        """The text that an expression is worth: a literal, or a name for one."""
+        return literal(self.literal(node))
+
+    def texts(self, node: ast.AST) -> tuple[str, ...] | None:
+        """The texts of a set, list or tuple of literals, or of one literal; None for anything else."""
+        found = self.literal(node)
+        if isinstance(found, ast.Call) and self.canonical(found.func) in {"set", "frozenset"}:
+            found = found.args[0] if found.args else ast.Set(elts=[])
+        elements = found.elts if isinstance(found, ast.Set | ast.List | ast.Tuple) else [found]
+        texts = [one.value for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return tuple(sorted(set(texts))) if len(texts) == len(elements) else None
+
+    def literal(self, node: ast.AST) -> ast.expr | None:
+        """The one expression that a name is given, by this file alone, or the expression itself."""
+        for _ in range(_DEEPEST):
+            name = last_name(node)
+            values = self.given.get(name, ())
+            if len(values) != 1 or name in self._imported:
+                break
+            node = values[0]
+        return node if isinstance(node, ast.expr) else None
+
+    def is_skip(self, node: ast.AST) -> bool:
+        """Whether an expression means the skip, by any of its names or by its text."""
+        match node:
+            case ast.NamedExpr(value=value):
+                return self.is_skip(value)
+            case ast.Subscript(slice=key):  # globals()["skip_check_grad_ci"]
+                return self.text(key) == SKIP_RULE
+            case ast.Call(args=args):  # getattr, vars(…).get, attrgetter
+                return any(self.text(one) == SKIP_RULE for one in args)
+        return last_name(node) in self._skips
+
+    def origins(self, node: ast.AST) -> tuple[str, ...]:
+        """What the names in an expression are given, and those in that: `TOL: 0.1`; it changes only with these."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [node]
+        while waiting:
+            for name in map(last_name, ast.walk(waiting.pop())):
+                if name and name not in seen:
+                    seen.add(name)
+                    waiting += self.given.get(name, ())
+                    found.update(f"{name}: {ast.unparse(value)}" for value in self.given.get(name, ()))
+        return tuple(sorted(found))
+
+
+def waivers_of(tree: ast.Module, path: str) -> tuple[Waiver, ...]:
+    """Every waiver in a file; raises `Unreadable`."""
     try:
-        tree = parse(source)
-        reader = _WaiverVisitor(FileNames(tree, load) if load else FileNames(tree), path)
+        reader = _WaiverVisitor(FileNames(tree), path)
         reader.visit(tree)
     except RecursionError as error:
         raise Unreadable("its expressions are nested too deeply to be read") from error
@@ -274,23 +417,13 @@ class _WaiverVisitor(ast.NodeVisitor):
     def _explained(self, node: ast.expr) -> tuple[str, str]:
         """An expression of unknown value: itself, and all that its names stand for."""
         text = ast.unparse(node)
-        origins = self._names.origins(node, self._parameters)
+        origins = self._names.origins(node)
         if not origins:
             return text, text
         first = f"{origins[0][:_SHOWN]}…" if len(origins[0]) > _SHOWN else origins[0]
         more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
         digest = sha256_hex("\n".join(origins).encode("utf-8", "replace"))
         return f"{text} by {digest}", f"{text}, by {first}{more}"
-
-    @property
-    def _parameters(self) -> dict[str, Definition]:
-        """The parameters of the functions around this place, the innermost last."""
-        return {
-            name: node
-            for node in self._around
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for name in parameter_names(node.args, rest=True)
-        }
 
     def _arguments(self, node: ast.Call) -> None:
         function, positional = node.func, list(node.args)
@@ -376,15 +509,15 @@ class _WaiverVisitor(ast.NodeVisitor):
                 self._amount(rule, kind, each, of, op)
             return
         own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # reported where it is set
-        numbers = [] if own else self._names.numbers(value, self._parameters)
-        if not numbers or not all(map(isfinite, numbers)):
+        meant = None if own else self._names.literal(value)
+        amount = number(meant) if meant is not None else None
+        if amount is None or not isfinite(amount):
             text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
             self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         elif kind == "step":  # neither a larger nor a smaller one is stricter
-            text = ", ".join(f"{n:g}" for n in sorted(set(numbers)))
-            self._add(rule, kind, value, about, value=text, shown=text, op=op)
-        elif max(numbers) > 0:
-            self._add(rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op)
+            self._add(rule, kind, value, about, value=f"{amount:g}", shown=f"{amount:g}", op=op)
+        elif amount > 0:
+            self._add(rule, kind, value, about, amounts=(amount,), shown=f"{amount:g}", op=op)
 
     def _add(
         self, rule: str, kind: str, node: ast.expr | ast.stmt, about: str, *, op: str = "", **granted: Any

@@ -16,21 +16,16 @@ from karat.findings import ExitCode, Finding, Severity, exit_code, fail, info, w
 from karat.policy.evidence import KnownTest, Merged
 from karat.policy.exemptions import ByOp, Exemption, ExemptionFile
 from karat.policy.gate import needs
-from karat.policy.gate.baseline import OpBaseline, judge_ops
-from karat.policy.gate.exemptions import about_entries, unlisted_limits
+from karat.policy.gate.lists import OpBaseline, about_entries, judge_ops, unlisted_limits
 from karat.policy.gate.needs import GatedTest, Need, State, needs_of
-from karat.report.json import encode_report
-from karat.report.words import count
+from karat.report.words import count, grouped_lines
 
 SCHEMA = "karat.policy-gate/1"
 _GRAVITY: tuple[State, ...] = get_args(State)
-_SHOWN = 20
 _WORDS = {ExitCode.OK: "passed", ExitCode.FAIL: "failed", ExitCode.CANNOT_VERIFY: "not verified"}
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate holds evidence against."""
-
     exemptions: ExemptionFile = msgspec.field(default_factory=ExemptionFile)
     devices: tuple[str, ...] = ()
     today: date
@@ -140,18 +135,8 @@ def _judge(
         )
 
 
-def document(gated: GateReport) -> bytes:
-    return encode_report(SCHEMA, gated)
-
-
 def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
-    """The report for people: findings, the ways out, the counts."""
-    kinds: dict[tuple[Severity, str], list[str]] = {}
-    for finding in gated.findings:
-        kinds.setdefault((finding.severity, finding.kind), []).append(finding.message)
-    for (severity, kind), messages in kinds.items():
-        rest = [f"{len(messages) - _SHOWN:,} more; --json F has all"] if len(messages) > _SHOWN else []
-        yield from (f"{severity.value:4}  {kind}: {message}" for message in (*messages[:_SHOWN], *rest))
+    yield from grouped_lines((finding, finding.message) for finding in gated.findings)
     lacking = [one for one in gated.tests if one.state in needs.KINDS]
     if lacking:
         first, more = lacking[0], len(lacking) - 1
@@ -167,7 +152,7 @@ def lines(gated: GateReport, *, today: date | None = None) -> Iterator[str]:
         yield from (f"  {line}" for line in str(entries[0]).splitlines())
     if gated.findings:
         yield ""
-    # Whoever sets the clock back (KARAT_TODAY, --today) lets expired entries hold; it is seen.
+    # Whoever sets the clock back (KARAT_TODAY) lets expired entries hold; it is seen.
     other_day = today is not None and today != date.today()  # noqa: DTZ011 - the day where the person is
     states = Counter(one.state for one in gated.tests)
     none = sum(one.state == "evidence" and not one.needs for one in gated.tests)

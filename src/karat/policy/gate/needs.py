@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
-from karat.gradients.session import Focus
 from karat.policy.evidence import KnownTest
 from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
 from karat.policy.journal import Evidence, Reported
@@ -190,7 +189,6 @@ def run_again(test: str) -> Command:
 
 
 def labelled(test: str, op: str) -> str:
-    """A test and its op, for the beginning of a sentence."""
     return f"{test} (op {op})" if op else test
 
 
@@ -327,10 +325,7 @@ def _lacking(kind: str, judged: GatedTest, known: KnownTest, needs: Sequence[Nee
 
 def _replay(test: str, failed: Evidence | Reported) -> Command:
     """The command that makes the same probes again; put together here, because a journal may say anything."""
-    again = run_again(test).plus("--karat-grad-seed", str(failed.seed))
-    if isinstance(failed, Reported):
-        return again
-    return again.plus("--karat-grad-focus", str(Focus(input=failed.input, output=failed.output, dtype=failed.dtype)))
+    return run_again(test).plus("--karat-grad-seed", str(failed.seed))
 
 
 def of_plain_test(known: KnownTest) -> Iterator[Finding]:

@@ -27,7 +27,6 @@ class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str  # As written, dotted: `skip_check_grad_ci`, `unittest.skipIf`.
     line: int
     reason: str | None = None  # The reason, where it is a literal.
-    given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"  # How the reason is given.
     condition: str = ""  # The condition of skipIf, skipUnless and xfail, as the condition under which the test counts.
 
     @property
@@ -46,22 +45,19 @@ class MethodCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     caught: bool = False  # It stands in a `try` that takes its failure for granted, or in `assertRaises`.
     keywords: dict[str, str] = {}  # Keyword → its text; for checks only.
     numbers: dict[str, float] = {}  # Keywords whose value is a number that can be read off.
-    place: str = ""  # At which place, or for which keyword, a free function is handed the test.
-    object: str = ""  # In a function: the parameter that is the test; nothing for a method's own `self`.
 
 
 Value = str | bool | None  # A truth, a word, None or a dtype that is set; `?` where it cannot be read off.
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A method, or a function that may be handed an op test."""
+    """A method of a class that may be an op test."""
 
     name: str
     line: int
     calls: tuple[MethodCall, ...] = ()
     empty: str = ""  # Why it does nothing: `holds only pass`; nothing where it does something.
     does: bool = False  # It calls or asserts something, whatever that is.
-    only_super: bool = False  # All it calls is its parents' methods.
     decorators: tuple[Decorator, ...] = ()
     when: tuple[str, ...] = ()  # Conditions under which it exists.
     sets: tuple[tuple[str, Value], ...] = ()
@@ -69,8 +65,6 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A flag of the gradient gate that is set by hand."""
-
     name: str
     line: int
     value: str = ""
@@ -121,7 +115,6 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     defaults: dict[str, Expression] = {}
     constants: dict[str, bool] = {}  # Parameters whose default is a constant, and whether it is true.
     returns: tuple[Expression, ...] = ()  # What a function returns, for those that make classes.
-    method: Method | None = None  # What a function of a module does with its parameters.
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,11 +126,11 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    path: str
     scopes: tuple[Scope, ...] = ()
     classes: tuple[ClassFacts, ...] = ()
     bindings: tuple[Binding, ...] = ()
     made: tuple[Made, ...] = ()
     flags: tuple[Flag, ...] = ()  # Flags that are set outside of the class they are set on.
     problem: str = ""  # Why there is nothing: a syntax error, an encoding that does not fit.
+    lost: bool = False  # The file could not even be read.
     line: int = 0  # Where the problem is.

@@ -1,31 +1,243 @@
-"""What is wrong with op tests: those that reach no check, and classes whose text speaks against them."""
+"""What is wrong with op tests: those that reach no check, and classes whose text speaks against them.
+
+Which checks the tests of a class really reach goes through helpers, super() and parents, and under conditions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from karat.findings import Finding, Severity
 from karat.policy.exemptions import TOO_SLOW, Exemption, ExemptionFile, is_slow
 from karat.policy.scan.facts import ClassFacts, Decorator, Method, MethodCall
-from karat.policy.scan.names import Class
-from karat.policy.scan.op_tests import OpTestClass, World
-from karat.policy.scan.reach import Reach, Reached
-from karat.policy.scan.report import DEVICE, OpTestRow, finding
-from karat.policy.scan.vocabulary import FREE_CHECKS, NAMED_FOR_CHECK, SKIP_RULE, TOLERANCES, WEAK, is_check, normal
+from karat.policy.scan.names import Ancestor, Class, Lineage, Memo, Names, Outside, Place
+from karat.policy.scan.op_tests import OpTestClass, World, finding
+from karat.policy.scan.source import negated, truth
+from karat.policy.scan.vocabulary import (
+    EXPECTS_FAILURE,
+    FREE_CHECKS,
+    HOOKS,
+    NAMED_FOR_CHECK,
+    SKIP_RULE,
+    TOLERANCES,
+    WEAK,
+    is_check,
+    is_test,
+    normal,
+)
 from karat.system.command import Command
 
+_MOST_SETS = 200
+
+
+def always(needs: Iterable[frozenset[str]]) -> bool:
+    """Whether one of several sets of conditions holds whatever happens: `c` and `not c` between them do."""
+    known = set(needs)
+    fresh = list(known)
+    while fresh and frozenset() not in known and len(known) < _MOST_SETS:
+        each = fresh.pop()
+        for condition in each:
+            rest = each - {condition}
+            if rest | {negated(condition)} in known and rest not in known:
+                known.add(rest)
+                # What was looked at before may meet its other half in this.
+                fresh = list(known)
+                break
+    return frozenset() in known
+
+
+def settled(when: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...] | None:
+    """The conditions without those that are known to hold; None where one is never met."""
+    truths = {condition: truth(_parsed(condition), known) for condition in when}
+    return None if False in truths.values() else tuple(one for one in when if truths[one] is None)
+
+
+@cache
+def _parsed(condition: str) -> ast.expr | None:
+    try:
+        return ast.parse(condition, mode="eval").body
+    except SyntaxError:  # shortened, or in words
+        return None
+
+
+def expects_failure(decorators: Sequence[Decorator]) -> bool:
+    """Whether a failure passes, whatever the condition."""
+    return any(d.last in EXPECTS_FAILURE and not d.condition for d in decorators)
+
+
+def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
+    return tuple(d.condition for d in decorators if d.condition)
+
+
+_DEEPEST = 40  # Helpers that call helpers; the interpreter's own stack ends not far beyond.
+_MOST_CHECKS = 100  # Checks of one method that are told apart.
+_NONE: Mapping[str, bool] = {}
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    test: str
+    call: MethodCall
+    path: str
+    when: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()  # Conditions of skip decorators: the runner says that it skipped.
+    caught: bool = False
+
+
+State = Literal["checked", "conditional", "unchecked", "skipped", "exempt", "integer", "not-run", "abstract"]
+"""Of an op test; `exempt` by an entry of exemptions.toml, `integer` where its dtype has no gradient."""
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tests of one class reach."""
+
+    state: State
+    checks: tuple[Check, ...] = ()
+    empty: tuple[tuple[Class, Method], ...] = ()  # Tests that are named for a check and do nothing, own or inherited.
+
+
+class Reach:
+    """Follows the tests of classes."""
+
+    def __init__(self, names: Names, lineage: Lineage) -> None:
+        self._names = names
+        self._lineage = lineage
+        self._test = ""  # The test that is followed now.
+        self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
+        """What the methods on its way reach, each worked out once however many ways lead there."""
+
+    def of(self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE) -> Reached:
+        """Every check that the class's own and inherited tests reach.
+
+        `constants` are parameters of the factory that made the class, whose truth is known.
+        """
+        order = self._lineage.order(cls)
+        tests = dict(self._tests(order))
+        # unittest keeps a class's skip as an attribute, which children inherit.
+        decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
+        around, expected = conditions(decorators), expects_failure(decorators)
+        checks: list[Check] = []
+        for name, (index, method) in tests.items():
+            self._test, self._memo = name, Memo(_DEEPEST, [])
+            for check in self._follow(order, index, method):
+                when = settled(check.when, {**self._lineage.values(cls), **constants}) if check.when else ()
+                if when is not None:
+                    when, visible = cls.facts.when + when, around + check.visible
+                    checks.append(replace(check, when=when, visible=visible, caught=check.caught or expected))
+        good = [check for check in checks if not check.caught]
+        runs = collected and tests.keys() - HOOKS and cls.facts.attributes.get("__test__") != "False"
+        state: State
+        if not runs:
+            state = "abstract"
+        elif any(d.last == "skip" for d in decorators):
+            state = "not-run"
+        elif not good:
+            state = "skipped" if any(d.last == SKIP_RULE for d in cls.facts.decorators) else "unchecked"
+        else:
+            state = "checked" if always(frozenset(c.when + c.visible) for c in good) else "conditional"
+        empty = tuple((order[i], method) for i, method in tests.values() if method.empty)
+        return Reached(
+            state=state,
+            checks=tuple(checks),
+            empty=empty,  # type: ignore[arg-type]
+        )
+
+    def _tests(self, order: Sequence[Ancestor]) -> Iterator[tuple[str, tuple[int, Method]]]:
+        """Names that a runner finds, each in the first class that has it."""
+        seen: set[str] = set()
+        for index, ancestor in enumerate(order):
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name not in seen and (is_test(method.name) or method.name in HOOKS):
+                    seen.add(method.name)
+                    yield method.name, (index, method)
+            seen |= ancestor.facts.attributes.keys()  # `test_check_grad = None`
+
+    def _find(self, order: Sequence[Ancestor], name: str, start: int = 0) -> tuple[int, Method] | None:
+        for index in range(start, len(order)):
+            ancestor = order[index]
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name == name:
+                    return index, method
+            if name in ancestor.facts.attributes:
+                return index, Method(name=name, line=ancestor.facts.line)
+        return None
+
+    def _follow(self, order: Sequence[Ancestor], index: int, method: Method) -> list[Check]:
+        """What a method of one of the classes reaches."""
+        here = order[index]
+        if method.empty == "is skipped" or not isinstance(here, Class):
+            return []
+        key = (id(order), index, method.name)
+        return self._memo.once(key, lambda: _kept(self._calls(order, index, here, method)))
+
+    def _calls(self, order: Sequence[Ancestor], index: int, here: Class, method: Method) -> Iterator[Check]:
+        """What the calls in a method reach."""
+        visible, expected = conditions(method.decorators), expects_failure(method.decorators)
+        for call in method.calls:
+            for check in self._call(order, index, here, call):
+                yield replace(
+                    check,
+                    when=method.when + call.when + check.when,
+                    visible=visible + check.visible,
+                    caught=call.caught or check.caught or expected,
+                )
+
+    def _call(self, order: Sequence[Ancestor], index: int, here: Class, call: MethodCall) -> Iterator[Check]:
+        made = Check(test=self._test, call=call, path=here.path)
+        if call.receiver == "free":
+            yield made
+        elif call.receiver == "class":  # `Parent.test_check_grad(self)`
+            place = Place(here.path, here.facts.scope, environment=here.environment)
+            for target in self._names.resolve(place, call.owner):
+                theirs = self._lineage.order(target) if isinstance(target, Class) else ()
+                found = self._find(theirs, call.name)
+                if found is not None:
+                    # What it calls on self is looked up from the class that is tested.
+                    owner = theirs[found[0]]
+                    where, at = (order, order.index(owner)) if owner in order else (theirs, found[0])
+                    yield from self._follow(where, at, found[1])
+                elif is_check(call.name) and isinstance(target, Class | Outside):
+                    yield made
+        else:
+            found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)
+            if found is not None:
+                yield from self._follow(order, *found)
+            elif is_check(call.name):
+                yield made
+
+
+def _kept(checks: Iterable[Check]) -> list[Check]:
+    """Of the same call under the same conditions one; and not more than can be told apart."""
+    kept = {(c.path, c.call.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
+    ordered = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
+    return ordered[:_MOST_CHECKS]
+
+
 _INTEGERS = ("int", "uint", "bool")
-_NO_REASON = {"none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells"}
 _EMPTY = {"unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN}
 """State of an op test → how grave an empty test of it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    path: str
+    line: int
+    op: str | None  # `op_type`, where it is a literal.
+    state: State
+    checked_at: str | None = None  # `file.py:12`: the first check that its tests reach.
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """An op test's row, and what is wrong with it."""
 
     row: OpTestRow
@@ -51,7 +263,7 @@ class Inspector:
         dtype = str(lineage.values(cls).get("self.dtype") or "") or None
         names = (f"{test.path}::{test.name}", f"::{cls.facts.name}")
         covered = self._entry("gradient", op, names)
-        state: str = "not-run" if test.shadowed and reached.state != "abstract" else reached.state
+        state: State = "not-run" if test.shadowed and reached.state != "abstract" else reached.state
         if state in {"unchecked", "skipped"} and covered is not None:
             state = "exempt"
         elif state == "unchecked" and dtype is not None and dtype.startswith(_INTEGERS):
@@ -65,7 +277,7 @@ class Inspector:
             checked_at=next((f"{c.path}:{c.call.line}" for c in reached.checks if not c.caught), None),
         )
         empty = [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
-        base = f"its base is assumed to be an op test: {test.assumed}" if test.assumed else ""
+        base = f"its base is assumed to be an op test: {test.assumed}, by its name" if test.assumed else ""
         for end in lineage.open_ends(cls)[:1] if reached.state == "unchecked" and not test.assumed else ():
             base = f"its base {end.name} is not in the scanned files; what it checks is unknown"
         found = []
@@ -105,8 +317,7 @@ class Inspector:
             silent = [check for check in good if check.when]
             first = (silent or good)[0]
             condition = next(iter(first.when or first.visible), "")
-            device = any(DEVICE.search(text) for check in silent for text in check.when)
-            severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
+            severity = Severity.WARN if len(silent) == len(good) else Severity.INFO
             tail = "its tests pass and compare nothing" if silent else "it is skipped"
             kind, text = "check-conditional", f"checks gradients only where {condition}; elsewhere {tail}"
         elif row.state == "integer":
@@ -135,8 +346,7 @@ class Inspector:
                 return f": {method.name} of {owner.facts.name} ({owner.path}:{method.line}) {method.empty}"
         if any(check.caught for check in reached.checks):
             return ": the failure of its check is caught"
-        many = reached.tests != 1
-        return f": none of its {reached.tests} tests reaches one" if many else ": its only test does not reach one"
+        return ": none of its tests reaches one"
 
     def of_class(self, path: str, facts: ClassFacts, inspected: Inspection) -> Iterator[Finding]:
         """What the text of a class says against it, whoever inherits from it."""
@@ -159,11 +369,8 @@ class Inspector:
 
     def _skip(self, path: str, name: str, decorator: Decorator, state: str) -> Iterator[Finding]:
         severity, text = Severity.WARN, ""
-        if decorator.given in _NO_REASON:
-            severity = Severity.FAIL
-            text = f"{name} skips its gradient check with {_NO_REASON[decorator.given]}"
-        elif decorator.given == "positional":
-            text = f"{name} gives the reason of its skip without reason=, where reviewers do not look for it"
+        if not (decorator.reason or "").strip():
+            severity, text = Severity.FAIL, f"{name} skips its gradient check without a reason that can be read"
         elif decorator.reason and is_slow(decorator.reason):
             text = f"{name}: {TOO_SLOW} ({decorator.reason})"
         if text:
@@ -201,17 +408,5 @@ class Inspector:
                 yield about("evidence-weak", severity, text)
         if given.get("no_grad_set", "None") not in {"None", "set()", "{}", "[]"}:
             yield about("check-narrowed", Severity.INFO, f"leaves out no_grad_set={given['no_grad_set']}")
-        if given.get("check_dygraph") == "False":
-            yield about("check-narrowed", Severity.INFO, "leaves out dynamic graphs (check_dygraph=False)")
         if call.caught:
             yield about("check-empty", Severity.FAIL, "cannot fail: its failure is caught")
-
-
-def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding]:
-    """Classes of factories that no scanned file calls."""
-    for path, index in places:
-        facts = world.names.facts(path).classes[index]
-        if any(NAMED_FOR_CHECK.fullmatch(m.name) for m in facts.methods):
-            bases = ", ".join(base.text for base in facts.bases)
-            text = f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds"
-            yield finding("unresolved-base", Severity.INFO, path, facts.line, facts.qualname, text)

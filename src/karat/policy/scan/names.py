@@ -10,7 +10,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
@@ -27,11 +26,9 @@ class Modules:
         self._shown: dict[str, str] = {}
         self._absolute: dict[str, str] = {}
         self._by_stem: dict[str, list[str]] = {}
-        self._places: dict[str, list[str]] = {}
         for shown, absolute in paths:
             self._shown[absolute] = shown
             self._absolute.setdefault(shown, absolute)
-            self._places.setdefault(shown, []).append(absolute)
             self._by_stem.setdefault(stem(absolute), []).append(absolute)
         self._found: dict[tuple[str, str], str | None] = {}
 
@@ -42,20 +39,6 @@ class Modules:
         if key not in self._found:
             self._found[key] = self._find(module, folder)
         return self._found[key]
-
-    def stems(self, shown: str) -> set[str]:
-        """The last parts of the names by which a file is imported; several where links lead to it."""
-        return {stem(place) for place in self._places.get(shown, ())}
-
-    def packages(self, shown: str) -> Iterator[str]:
-        """The packages that a file is a module of."""
-        for place in self._places.get(shown, ()):
-            folder, name = os.path.split(place)
-            if name == "__init__.py":
-                folder = os.path.dirname(folder)  # noqa: PTH120
-            package = self._shown.get(os.path.join(folder, "__init__.py"))  # noqa: PTH118
-            if package is not None and package != shown:
-                yield package
 
     def _find(self, module: str, folder: str) -> str | None:
         name = module.lstrip(".")
@@ -99,7 +82,7 @@ def stem(path: str) -> str:
     return name.removesuffix(".py")
 
 
-_DEEPEST = 120  # Names that lead to names that lead to names: more than this is a circle.
+_DEEPEST = 60  # Names that lead to names that lead to names: more than this is a circle.
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +159,6 @@ class Memo(Generic[_T]):
         """An answer, and the depth at which it was cut short; 0 for a whole one."""
 
     def once(self, key: Hashable, work: Callable[[], _T]) -> _T:
-        """The answer for a key."""
         if key in self._known:
             found, cut_at = self._known[key]
             # Again only with twice the room: else it would be worked out anew from every depth.
@@ -194,15 +176,6 @@ class Memo(Generic[_T]):
         self._known[key] = found, self._depth if self._cut else 0
         self._cut |= before
         return found
-
-    @contextmanager
-    def deeper(self) -> Iterator[bool]:
-        """One step further; False where that has gone on for too long."""
-        allowed = self._depth <= self._deepest
-        self._cut |= not allowed
-        self._depth += 1
-        yield allowed
-        self._depth -= 1
 
 
 class Names:
@@ -222,18 +195,19 @@ class Names:
             found += self.resolve(place, name)
         for function in self.resolve(place, reference.function) if reference.function else ():
             if isinstance(function, Function):
-                # What it returns, where that is a class.
                 for bound in self.environments(place, reference, function):
-                    inside = Place(function.path, function.scope, environment=bound)
-                    for returned in self.facts(function.path).scopes[function.scope].returns:
-                        with self._memo.deeper() as allowed:
-                            found += self.refer(inside, returned) if allowed else ()
+                    found += self._returned(Place(function.path, function.scope, environment=bound))
             elif isinstance(function, Outside):
                 # What a stranger is handed, where it is one.
                 handed = chain.from_iterable(self.refer(place, argument) for argument in reference.arguments)
                 found += [target for target in handed if isinstance(target, Class)]
         # Each once: `x = f(x, y)` in a row would double them with every line.
         return list(dict.fromkeys(found)) or [Computed(reference.text)]
+
+    def _returned(self, inside: Place) -> list[Target]:
+        """What a function returns, where that is a class; once, because one with two returns may call itself in both."""
+        returns = self.facts(inside.path).scopes[inside.scope].returns
+        return self._memo.once(inside, lambda: [*chain(*(self.refer(inside, each) for each in returns))])
 
     def resolve(self, place: Place, name: str) -> list[Target]:
         """Everything that a dotted name may mean."""
@@ -244,10 +218,7 @@ class Names:
                 found = self._modules.find(whole, place.path)
                 if found is not None:
                     return self._attributes([Module(found)], parts[end:])
-        with self._memo.deeper() as allowed:
-            if not allowed:
-                return [Computed(name)]
-            return self._attributes(self._first(place, parts[0]), parts[1:])
+        return self._attributes(self._first(place, parts[0]), parts[1:])
 
     def _first(self, place: Place, name: str) -> list[Target]:
         path, here, line, environment = place
@@ -454,7 +425,6 @@ class Lineage:
         return found
 
     def is_root(self, ancestor: Ancestor) -> bool:
-        """Whether this is where op tests begin."""
         name = short_name(ancestor)
         return name in self._roots or (isinstance(ancestor, Outside) and name.endswith(ROOT_SUFFIX))
 

@@ -1,149 +1,130 @@
 """Every op test of the scanned files, those included that a factory makes, and which files can hold any.
 
 A name means an op test because it is a root's, or because a class statement, an assignment, an import or a function
-derives it from a name that does, in the same file or in one that this file imports, over however many others; and
-whoever uses it must spell it. So a word that is not derived from a root's, in the file or in any that it imports,
-leads to no op test there, and need not be looked up.
+derives it from a name that does; and whoever uses it must spell it. So a word that is not derived from a root's, in any
+file, leads to no op test, and need not be looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import gc
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from msgspec.structs import replace
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.policy.scan.facts import Expression, FileFacts, Made, Scope
-from karat.policy.scan.names import Class, Function, Lineage, Modules, Names, Outside, Place, below, short_name
-from karat.policy.scan.prefilter import Glance, parsed, spelled
-from karat.policy.scan.report import cannot_read, finding
-from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
+from karat.policy.scan.names import Class, Function, Lineage, Names, Outside, Place, short_name
+from karat.policy.scan.source import words
+from karat.policy.scan.syntax import facts_of
+from karat.policy.scan.vocabulary import MARK, ROOT_SUFFIX, ROOTS, WRAPPERS
 from karat.system.command import Command
+from karat.system.foreign.limits import SOURCE, read_plain
+from karat.system.forks import chunks_of, helpers_for, spread
 
-_EMPTY_FILE = FileFacts(path="", scopes=(Scope(kind="module"),))
+_WORDS = re.compile(rb"[\w\x80-\xff]+")
+_EMPTY_FILE = FileFacts(scopes=(Scope(kind="module"),))
 _DEEPEST = 6  # Factories that call factories.
 _CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
 
-
-class Importers:
-    """Which of the files that were asked about a file imports, over however many others: one bit each."""
-
-    def __init__(self, glances: Sequence[Glance], modules: Modules) -> None:
-        self._modules = modules
-        self._by_stem: dict[str, list[tuple[str, str]]] = {}
-        """Last part of a module's name → (file, module) of every import that ends so."""
-        self._by_file: dict[str, set[str]] = {}  # File → those that import it by dots alone: `from . import x`.
-        self._direct: dict[str, tuple[str, ...]] = {}
-        self.bits: dict[str, int] = {}  # The bit of each file that was asked about.
-        self._seen: dict[str, int] = {}
-        for each in glances:
-            for module in imported_by(each.facts) if each.facts is not None else each.imports:
-                last = module.rpartition(".")[2]
-                if last:
-                    self._by_stem.setdefault(last, []).append((each.path, module))
-                elif (found := modules.find(module, each.path)) is not None:
-                    self._by_file.setdefault(found, set()).add(each.path)
-
-    def seen_from(self, path: str) -> int:
-        """The bits of the files that a file imports, its own included."""
-        return self._seen.get(path, 0)
-
-    def ask(self, paths: Iterable[str]) -> set[str]:
-        """Ask about more files; whoever imports one of them."""
-        pending = dict.fromkeys(paths)
-        for path in pending:
-            self.bits[path] = 1 << len(self.bits)
-            self._seen[path] = self.seen_from(path) | self.bits[path]
-        importers: set[str] = set()
-        while pending:
-            # First in, first out: what many ways lead to is gone through when most of them have.
-            path = next(iter(pending))
-            del pending[path]
-            seen = self._seen[path]
-            for importer in self.direct(path):
-                before = self.seen_from(importer)
-                if before | seen != before:
-                    self._seen[importer] = before | seen
-                    pending[importer] = None
-                    importers.add(importer)
-        return importers
-
-    def direct(self, path: str) -> tuple[str, ...]:
-        """Files that import a file themselves."""
-        if path not in self._direct:
-            fitting = (pair for last in self._modules.stems(path) for pair in self._by_stem.get(last, ()))
-            found = [importer for importer, module in fitting if self._modules.find(module, importer) == path]
-            # A module is an attribute of its package for whoever has that.
-            found += [*self._by_file.get(path, ()), *self._modules.packages(path)]
-            self._direct[path] = tuple(dict.fromkeys(found))
-        return self._direct[path]
+Progress = Callable[[int, int], None]
 
 
-def imported_by(facts: FileFacts) -> Iterator[str]:
-    for binding in facts.bindings:
-        if binding.kind in {"module", "from", "star"}:
-            yield binding.module
-        if binding.kind == "from":
-            yield below(binding.module, binding.target)
+def look(
+    paths: Sequence[str],
+    at: Callable[[str], FileFacts | None],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> list[FileFacts | None]:
+    """A glance at every file, in order; `jobs` None for as many processes as help."""
+    chunks = chunks_of(paths)
+
+    @contextmanager
+    def worker() -> Iterator[Callable[[int], list[FileFacts | None]]]:
+        with no_collection():
+            yield lambda number: [at(path) for path in chunks[number]]
+
+    def done(number: int) -> None:
+        if progress is not None:
+            progress((number + 1) * len(paths) // len(chunks), len(paths))
+
+    helpers = helpers_for(len(paths), jobs)
+    return [*chain(*spread(len(chunks), worker, list[FileFacts | None], helpers=helpers, done=done))]
+
+
+def glance(path: str, matters: Callable[[bytes], object] = MARK.search) -> FileFacts | None:
+    """Read a file, and parse it if its words matter; by default, if it names what op tests are made of."""
+    try:
+        source = read_plain(path, SOURCE)
+    except OSError as error:
+        return FileFacts(problem=error.strerror or str(error), lost=True)
+    return facts_of(source) if matters(words(source)) else None
+
+
+def _spells(names: Collection[str], source: bytes) -> bool:
+    return not {word.decode("utf-8", "replace") for word in _WORDS.findall(source)}.isdisjoint(names)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without the cyclic collector, a fifth faster: syntax trees have no cycles, and it would go over them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def finding(kind: str, severity: Severity, path: str, line: int, name: str, message: str) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
+        path=path,
+        where=f"line {line}" if line else None,
+        numbers={"line": line, "class": name},
+        next=Command("sed", "-n", f"{max(line, 1)},+9p", path),
+    )
+
+
+def cannot_read(path: str, why: str) -> Finding:
+    """A file or folder whose bytes could not be had."""
+    return fail("cannot-read", f"cannot be read: {why}", path=path, next=Command("ls", "-ld", path))
 
 
 class Kin:
-    """Words that may mean an op test, or a function that makes one, and the files in which they do."""
+    """Words that may mean an op test, or a function that makes one, in any file; roots are kin in any case."""
 
-    def __init__(self, importers: Importers, roots: Collection[str] = ()) -> None:
-        self._importers = importers
-        self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
-        self._leads: dict[str, dict[str, set[str]]] = {}  # Word → file → the words that this file derives from it.
-        self._files: dict[str, int] = {}  # Word → the files in which it is kin, one bit each.
-        self.words = self._files.keys()  # Those that files derive; roots are kin in any case.
-        self.all = 0  # The files in which any word is.
+    def __init__(self, roots: Collection[str] = ()) -> None:
+        self.words = {root.rpartition(".")[2] for root in roots}
+        self._leads: set[tuple[str, str]] = set()  # A word, and one that some file derives from it.
 
-    def means(self, path: str, words: Iterable[str]) -> bool:
-        """Whether one of the words may mean an op test in a file."""
-        seen = self._importers.seen_from(path)
-        return any(self._files.get(word, 0) & seen or self._is_root(word) for word in words)
+    def means(self, words: Iterable[str]) -> bool:
+        """Whether one of the words may mean an op test."""
+        return any(word in self.words or word in ROOTS or word.endswith(ROOT_SUFFIX) for word in words)
 
-    def _is_root(self, word: str) -> bool:
-        return word in self._roots or word.endswith(ROOT_SUFFIX)
-
-    def learn(self, path: str, facts: FileFacts) -> None:
+    def learn(self, facts: FileFacts) -> None:
         """What a file derives from what."""
-        # A class that checks gradients: its children may be op tests whatever their root is.
-        fresh = [
-            cls.name
-            for cls in facts.classes
-            if self._is_root(cls.name) or any(is_check(call.name) for method in cls.methods for call in method.calls)
-        ]
-        for word, derived in set(_derived(facts)):
-            self._leads.setdefault(word, {}).setdefault(path, set()).add(derived)
-            if self.means(path, (word,)):
-                fresh.append(derived)
-        pending = [(path, word) for word in fresh]
-        while pending:
-            pending += self._add(*pending.pop())
+        self._leads.update(_derived(facts))
 
-    def _add(self, path: str, word: str) -> Iterator[tuple[str, str]]:
-        """Take a word of a file for kin; what follows from it."""
-        bit = self._importers.bits[path]
-        known = self._files.get(word, 0)
-        if known & bit:
-            return
-        self._files[word] = known | bit
-        self.all |= bit
-        leads = self._leads.get(word, {})
-        # The same names stand in thousands of files, of which hardly any is imported.
-        for other in leads if self._importers.direct(path) else leads.keys() & {path}:
-            if self._importers.seen_from(other) & bit:
-                yield from ((other, derived) for derived in leads[other])
+    def settle(self) -> None:
+        while used := {lead for lead in self._leads if self.means((lead[0],))}:
+            self._leads -= used
+            self.words.update(derived for _, derived in used)
 
 
 def words_of(reference: Expression) -> Iterator[str]:
     """Every name that an expression spells, as far as names are looked up in it."""
-    for name in reference.names:
-        yield from name.split(".")
-    if reference.function:
-        yield from reference.function.split(".")
+    for name in (*reference.names, reference.function):
+        yield from filter(None, name.split("."))
     for inner in (*reference.arguments, *reference.keywords.values()):
         yield from words_of(inner)
 
@@ -153,24 +134,23 @@ def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
     for binding in facts.bindings:
         if binding.kind == "class":
             yield facts.classes[binding.index].name, binding.name
-        elif binding.kind == "from" and binding.target != binding.name:
+        elif binding.kind == "from":
             yield binding.target, binding.name
         elif binding.reference is not None:
             yield from ((word, binding.name) for word in words_of(binding.reference))
-    for cls in facts.classes:
-        yield from ((word, cls.name) for base in cls.bases for word in words_of(base))
-    for scope in facts.scopes:
-        for parameter, default in scope.defaults.items():
-            yield from ((word, parameter) for word in words_of(default))
     around: list[tuple[str, ...]] = []  # For each scope the functions that it is, or stands in.
     for scope in facts.scopes:  # a scope is opened after the one it stands in
         outer = around[scope.parent] if scope.parent >= 0 else ()
         around.append((*outer, scope.name) if scope.kind == "function" else outer)
+        for parameter, default in scope.defaults.items():
+            yield from ((word, parameter) for word in words_of(default))
     # Whatever may make a function hand on a class, or make one.
-    inside = [(cls.scope, base) for cls in facts.classes for base in cls.bases]
+    inside = [(made.scope, made.call) for made in facts.made]
+    for cls in facts.classes:
+        yield from ((word, cls.name) for base in cls.bases for word in words_of(base))
+        inside += [(cls.scope, base) for base in cls.bases]
     for index, scope in enumerate(facts.scopes):
         inside += [(index, each) for each in (*scope.defaults.values(), *scope.returns)]
-    inside += [(made.scope, made.call) for made in facts.made]
     for index, reference in inside:
         yield from ((word, name) for word in words_of(reference) for name in around[index])
 
@@ -178,46 +158,45 @@ def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
 class ParsedFiles:
     """The facts of files; those that did not matter at first are parsed when they turn out to."""
 
-    def __init__(self, glances: Sequence[Glance], importers: Importers, kin: Kin) -> None:
-        self._importers = importers
+    def __init__(self, found: Mapping[str, FileFacts | None], kin: Kin) -> None:
         self._kin = kin
-        self.parsed = {g.path: g.facts for g in glances if g.facts is not None}
-        self._marked = {g.path for g in glances if g.marked}
-        self._lost = [g for g in glances if g.error]
+        self.parsed = {path: facts for path, facts in found.items() if facts is not None}
+        self._marked = {*self.parsed}
+        self._waiting = [path for path, facts in found.items() if facts is None]
 
     def facts(self, path: str) -> FileFacts:
         """What a file says, read now if need be."""
         if path not in self.parsed:
-            self.parsed[path] = parsed(path)
+            self.parsed[path] = glance(path, lambda _: True) or _EMPTY_FILE
         found = self.parsed[path]
         return found if found.scopes else _EMPTY_FILE  # one that cannot be read binds nothing
 
-    def relevant(self) -> list[str]:
-        """Files that may hold op tests: those that name them, and whoever imports one and spells what is kin there."""
-        relevant = set[str]()
-        waiting: dict[str, frozenset[str] | None] = {}
-        found = [*self.parsed]
-        while found:
-            relevant.update(found)
-            waiting.update(dict.fromkeys(self._importers.ask(found) - relevant - waiting.keys()))
-            for path in found:
-                waiting.pop(path, None)
-                self._kin.learn(path, self.facts(path))
-            found = []
-            for path, words in waiting.items():
-                # Whether it spells what means an op test in a file that it imports.
-                if self._importers.seen_from(path) & self._kin.all:
-                    if words is None:
-                        words = waiting[path] = spelled(path)  # noqa: PLW2901
-                    if self._kin.means(path, words & self._kin.words):
-                        found.append(path)
-        return sorted(relevant)
+    def relevant(self, jobs: int | None) -> list[str]:
+        """Files that may hold op tests: those that name them, and those that spell a word that is kin."""
+        fresh, known = [*self.parsed], set[str]()
+        while True:
+            for path in fresh:
+                self._kin.learn(self.facts(path))
+            self._kin.settle()
+            words, known = self._kin.words - known, {*self._kin.words}
+            if not words:
+                return sorted(self.parsed)
+            found = zip(
+                self._waiting,
+                look(self._waiting, partial(glance, matters=partial(_spells, words)), jobs=jobs),
+                strict=True,
+            )
+            matter = {path: facts for path, facts in found if facts is not None}
+            self.parsed |= matter
+            fresh = [*matter]
+            self._waiting = [path for path in self._waiting if path not in matter]
 
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
-        yield from (cannot_read(lost.path, lost.error) for lost in self._lost)
         for path, facts in self.parsed.items():
-            if facts.problem:
+            if facts.lost:
+                yield cannot_read(path, facts.problem)
+            elif facts.problem:
                 # A file that names op tests and cannot be read may hold any number of unchecked ones.
                 severity = Severity.FAIL if path in self._marked else Severity.WARN
                 text = f"expected Python, found: {facts.problem}; no op test of this file was seen"
@@ -227,8 +206,6 @@ class ParsedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTestClass:
-    """An op test: a class, and where it is made."""
-
     cls: Class
     path: str
     line: int
@@ -237,7 +214,7 @@ class OpTestClass:
     shadowed: int = 0  # The line that binds its name again, so that it never runs.
     constants: tuple[tuple[str, bool], ...] = ()
     """Parameters of the factory that were given a constant, and whether it is true: `grad_check=False`."""
-    assumed: str = ""  # The base that is only believed to be an op test's, and why.
+    assumed: str = ""  # The base that is believed to be an op test's by its name alone.
 
 
 class World:
@@ -250,7 +227,6 @@ class World:
         self._seen: set[tuple[Class, tuple[tuple[str, bool], ...], str, int]] = set()
         self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
         self._last: dict[str, dict[tuple[int, str], int]] = {}
-        self.unbound: list[tuple[str, int]] = []  # Classes of factories that nobody calls: (path, index).
 
     def op_tests(self, paths: Iterable[str]) -> Iterator[OpTestClass]:
         """Every op test of the files, in their order; roots themselves are none."""
@@ -258,7 +234,7 @@ class World:
         made: dict[tuple[str, int], list[OpTestClass]] = {}
         for path in paths:
             for call in self.names.facts(path).made:
-                if not self._kin.means(path, words_of(call.call)):
+                if not self._kin.means(words_of(call.call)):
                     continue
                 for found in self._expand(Place(path, call.scope, call.line), call):
                     made.setdefault((found.cls.path, found.cls.index), []).append(found)
@@ -268,45 +244,32 @@ class World:
             for index in range(len(facts.classes)):
                 if not self.names.depends(path, index):
                     yield from self._class(path, facts, index)
-                elif instances := dict.fromkeys(made.get((path, index), ())):
-                    yield from (one for one in instances if self.lineage.is_op_test(one.cls))
                 else:
-                    self.unbound.append((path, index))
+                    instances = dict.fromkeys(made.get((path, index), ()))
+                    yield from (one for one in instances if self.lineage.is_op_test(one.cls))
 
     def _class(self, path: str, facts: FileFacts, index: int) -> Iterator[OpTestClass]:
-        if not self._kin.means(path, (facts.classes[index].name,)):
+        if not self._kin.means((facts.classes[index].name,)):
             return
         cls = self.names.instance(path, index)
-        assumed = self._assumed(cls)
-        if self.lineage.is_root(cls) or (not assumed and not self.lineage.is_op_test(cls)):
+        if self.lineage.is_root(cls) or not self.lineage.is_op_test(cls):
             return
         yield OpTestClass(
             cls=cls,
             path=path,
             line=cls.facts.line,
             name=cls.facts.qualname,
-            assumed=assumed,
+            assumed=self._assumed(cls),
             collected=self._collected(cls, facts),
             shadowed=self._again(path, facts, index),
         )
 
     def _assumed(self, cls: Class) -> str:
-        """A base from elsewhere that behaves like an op test's."""
+        """A base from elsewhere that is called like an op test's."""
         order = self.lineage.order(cls)
         if any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order):
             return ""
-        named = [a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)]
-        if named:
-            return f"{named[0]}, by its name"
-        ends = self.lineage.open_ends(cls)
-        if not ends:
-            return ""
-        methods = [method for a in order if isinstance(a, Class) for method in a.facts.methods]
-        defined = {method.name for method in methods}
-        for call in (call for method in methods for call in method.calls):
-            if call.receiver == "self" and is_check(call.name) and call.name not in defined:
-                return f"{ends[0].name}, because self.{call.name} is called"
-        return ""
+        return next((a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)), "")
 
     def _collected(self, cls: Class, facts: FileFacts) -> bool:
         name, scope, line = cls.facts.name, cls.facts.scope, cls.facts.line

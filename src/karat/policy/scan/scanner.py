@@ -1,27 +1,75 @@
-"""One scan: paths → Python files → their facts → op tests → findings."""
+"""One scan: paths → Python files → their facts → op tests → findings; and what it says.
+
+For people it is text, for programs schema karat.policy-scan/1 and SARIF.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, fail
+from karat.findings import KINDS, CannotVerify, ExitCode, Finding, Severity, fail
 from karat.goldens.paths import glob_matcher
 from karat.policy.exemptions import ExemptionFile
-from karat.policy.scan.findings import Inspection, Inspector, unbound
+from karat.policy.scan.findings import Inspection, Inspector, OpTestRow, State
 from karat.policy.scan.names import Class, Modules, Names, Place
-from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, ParsedFiles, World
-from karat.policy.scan.prefilter import Progress, look, no_collection
-from karat.policy.scan.report import OpTestRow, ScanReport, cannot_read, finding, ordered
-from karat.report.words import count
+from karat.policy.scan.op_tests import (
+    Kin,
+    OpTestClass,
+    ParsedFiles,
+    Progress,
+    World,
+    cannot_read,
+    finding,
+    glance,
+    look,
+    no_collection,
+)
+from karat.report import sarif
+from karat.report.terminal import Line, by_kind
+from karat.report.words import count, line_of
 from karat.system.command import Command
 
+SCHEMA = "karat.policy-scan/1"
+
+HELP = {
+    "cannot-read": "Make the file readable; unreadable files are not verified.",
+    "check-conditional": "Let a check run where no such device is: call check_grad on the CPU as well, or skip visibly.",
+    "check-empty": "Let the test call self.check_grad, or remove it: an empty test reads as a check that passed.",
+    "check-narrowed": "Check every differentiable input and mode, or say in exemptions.toml which one is left out and why.",
+    "evidence-weak": "Drop user_defined_grads: a check against gradients of the same author cannot find their author's mistake.",
+    "exempted": "Nothing to do: an entry of exemptions.toml covers it.",
+    "exemption-invalid": "Complete the entry of exemptions.toml.",
+    "flag-by-hand": "Remove the assignment. Only a completed comparison, or skip_check_grad_ci with a reason, may set it.",
+    "grad-check-missing": (
+        "Call self.check_grad in a test of the class; or inherit from unittest.TestCase if it is no op test; or use "
+        "skip_check_grad_ci(reason=...) with an entry in exemptions.toml."
+    ),
+    "nothing-compared": "Name a folder that holds op tests, or their base class by --base-class.",
+    "skip-without-exemption": "Add an entry to exemptions.toml: op, scope, kind, reason, owner, expiry.",
+    "skip-without-reason": 'Write the reason where it can be read: skip_check_grad_ci(reason="...").',
+    "tolerance-override": "Bring the tolerance back to the default of the dtype, or add a tolerance entry to exemptions.toml.",
+    "unreadable": "Repair the file, or leave it out by --exclude.",
+    "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
+}
+"""Kind → what to do about it."""
+_STATES: Mapping[State, str] = {
+    "checked": "with a gradient check",
+    "conditional": "with one under a condition",
+    "unchecked": "without",
+    "skipped": "skipped",
+    "exempt": "exempt",
+    "integer": "of integers",
+    "not-run": "that never run",
+    "abstract": "bases without tests",
+}
 _LEFT_OUT = re.compile(
     r"\.git|\.hg|\.svn|\.tox|\.nox|\.venv|venv|node_modules|__pycache__|build|"
     r"dist|\.eggs|\.mypy_cache|\.ruff_cache|\.pytest_cache|\.ipynb_checkpoints|site-packages"
@@ -35,7 +83,22 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None
     exemptions: ExemptionFile | None = None
     today: date = date.min
-    fail_on: tuple[str, ...] = ("fail",)
+
+
+class ScannedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    found: int  # Python files below the paths.
+    parsed: int  # Those that could hold op tests, or what op tests are made of.
+    excluded: int  # Files that --exclude left out.
+    folders_left_out: int  # Folders such as .git, build and virtual environments.
+
+
+class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
+    seconds: float
+    paths: tuple[str, ...]  # As given.
+    files: ScannedFiles
+    states: dict[State, int]  # State → how many op tests.
+    op_tests: tuple[OpTestRow, ...]
+    findings: tuple[Finding, ...]  # Gravest first.
 
 
 def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None) -> ScanReport:
@@ -45,31 +108,27 @@ def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: 
     with no_collection():
         found = find(paths, options.exclude)
         shown = [path for path, _ in found.files]
-        glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
+        glances = look(shown, glance, jobs=options.jobs, progress=progress)
         modules = Modules([*found.files, *found.links])
-        importers = Importers(glances, modules)
-        kin = Kin(importers, options.base_classes)
-        files = ParsedFiles(glances, importers, kin)
-        relevant = files.relevant()
+        kin = Kin(options.base_classes)
+        files = ParsedFiles(dict(zip(shown, glances, strict=True)), kin)
+        relevant = files.relevant(options.jobs)
         world = World(Names(modules, files.facts), kin, options.base_classes)
         tests = list(world.op_tests(relevant))
         rows, findings = _inspect(world, tests, options)
         for path in files.parsed:
             findings += _stray_flags(world, path)
-        findings += unbound(world, world.unbound)
         findings += [*found.findings, *files.problems(), *_paths_without(found, rows, tests)]
     if options.exemptions is not None:
         findings += options.exemptions.findings
+    counts = {"found": len(found.files), "parsed": len(files.parsed)}
     return ScanReport(
+        seconds=round(time.perf_counter() - begin, 3),
         paths=tuple(paths),
-        files=len(found.files),
-        parsed=len(files.parsed),
-        left_out=found.left_out,
-        excluded=found.excluded,
+        files=ScannedFiles(**counts, excluded=found.excluded, folders_left_out=found.left_out),
+        states=dict(sorted(Counter(row.state for row in rows).items())),
         op_tests=tuple(rows),
-        findings=ordered(findings),
-        fail_on=options.fail_on,
-        seconds=time.perf_counter() - begin,
+        findings=tuple(sorted(findings, key=lambda f: (f.severity.rank, f.kind, f.path, line_of(f)))),
     )
 
 
@@ -159,25 +218,44 @@ def _walk(path: str, found: FileList) -> Iterator[str]:
     if not os.path.isdir(path):  # noqa: PTH112
         yield path
         return
-    pending = [path]
-    while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(folder) as entries:
-                listed = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            found.findings.append(cannot_read(folder, error.strerror or str(error)))
-            continue
-        for entry in listed:
-            try:
-                is_folder, is_file = entry.is_dir(follow_symlinks=False), entry.is_file()
-                # Pipes and folders behind links are no tests; a link that leads nowhere is reported.
-                is_file = is_file or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
-            except OSError:
-                is_folder, is_file = False, True
-            if is_folder and (_LEFT_OUT.fullmatch(entry.name) or os.path.lexists(f"{entry.path}/pyvenv.cfg")):
-                found.left_out += 1
-            elif is_folder:
-                pending.append(entry.path)
-            elif is_file and entry.name.endswith(".py"):
-                yield entry.path
+
+    def lost(error: OSError) -> None:
+        found.findings.append(cannot_read(str(error.filename), error.strerror or str(error)))
+
+    for folder, folders, files in os.walk(path, onerror=lost):
+        every = len(folders)
+        folders[:] = [
+            one for one in folders if not (_LEFT_OUT.fullmatch(one) or os.path.lexists(f"{folder}/{one}/pyvenv.cfg"))
+        ]
+        found.left_out += every - len(folders)
+        yield from (os.path.join(folder, one) for one in sorted(files) if one.endswith(".py"))  # noqa: PTH118
+
+
+def sarif_log(report: ScanReport, version: str, code: ExitCode) -> bytes:
+    tool = sarif.Tool(
+        name="karat policy scan",
+        version=version,
+        tags=("gradients", "tests"),
+        help=HELP,
+        titles={finding.kind: title(finding.kind) for finding in report.findings},
+    )
+    return sarif.render(
+        report.findings, tool, exit_code=int(code), properties={"states": report.states, "files": report.files.found}
+    )
+
+
+def title(kind: str) -> str:
+    """A kind of finding, in words that fit a source file."""
+    return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind].meaning
+
+
+def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:
+    yield from by_kind(report.findings, title, HELP, everything=everything)
+    each = [f"{report.states[state]:,} {words}" for state, words in _STATES.items() if state in report.states]
+    classes = f"{len(report.op_tests):,} op test class{'' if len(report.op_tests) == 1 else 'es'}"
+    parts = [f"{count(report.files.found, 'file')}, {classes}{': ' if each else ''}{', '.join(each)}"]
+    if report.files.excluded:
+        parts.append(f"{count(report.files.excluded, 'file')} excluded")
+    if report.files.folders_left_out:
+        parts.append(f"{count(report.files.folders_left_out, 'folder')} left out (.git, build and the like)")
+    yield ((" · ".join([*parts, f"{report.seconds:.1f} s"]), "bold"),)

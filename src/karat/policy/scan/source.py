@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import io
-import operator
 import re
 import tokenize
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from karat.policy.scan.facts import Expression
@@ -17,9 +16,7 @@ from karat.policy.scan.vocabulary import dtype_named
 from karat.system.foreign.limits import SOURCE, TooLong
 
 _LONGEST = 80
-_DEEPEST = 8  # Expressions in expressions, and names for names, beyond which a value is unknown.
-_MOST_PAIRS = 64
-_LARGEST_POWER = 400
+_LARGEST = 1e300
 _JOINED = re.compile(r" (?:and|or|if) ")
 
 
@@ -88,7 +85,6 @@ def text_of(node: ast.AST) -> str:
 
 
 def negated(condition: str) -> str:
-    """The opposite of a condition, as text."""
     if condition.startswith("not (") and condition.endswith(")") and condition.count("(") == 1:
         return condition[5:-1]
     if condition.startswith("not ") and not _JOINED.search(condition):
@@ -102,10 +98,6 @@ def expression(node: ast.AST) -> Expression:
     if not isinstance(node, ast.Call):
         return Expression(text=text, names=tuple(dict.fromkeys(_names(node))))
     function = dotted(node.func)
-    if function == "getattr" and len(node.args) > 1:
-        owner, name = dotted(node.args[0]), literal(node.args[1])
-        if owner and name:
-            return Expression(text=text, names=(f"{owner}.{name}",))
     return Expression(
         text=text,
         function=function,
@@ -134,28 +126,6 @@ def _names(node: ast.AST) -> list[str]:
         ):
             return [name for value in values for name in _names(value)]
     return []
-
-
-def column(node: ast.expr, place: int) -> ast.expr:
-    """What the place-th name of a loop over the expression goes over; the whole of it where that is unclear."""
-    match node:
-        case ast.Call(func=ast.Name(id="zip"), args=args) if place < len(args):
-            return args[place]
-        case ast.List(elts=rows) | ast.Tuple(elts=rows):
-            parts = [row.elts[place] for row in rows if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)]
-            return ast.List(elts=parts, ctx=ast.Load()) if len(parts) == len(rows) else node
-    return node
-
-
-def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
-    """The members that `type()` is given; None where only running it tells."""
-    match node:
-        case ast.Dict(keys=keys, values=values):
-            names = [literal(key) for key in keys]
-            return None if None in names else dict(zip(names, values, strict=True))  # type: ignore[arg-type]
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
-            return None if any(k.arg is None for k in given) else {k.arg: k.value for k in given}  # type: ignore[misc]
-    return None
 
 
 def truth(node: ast.AST | None, known: Mapping[str, object] = MappingProxyType({})) -> bool | None:
@@ -188,74 +158,26 @@ def _value(node: ast.expr, known: Mapping[str, object]) -> object:
     return known.get(dotted(node), dtype_named(dotted(node).rpartition(".")[2]) or ...)
 
 
-def literal(
-    node: ast.AST | None, meaning: Callable[[ast.AST], ast.AST | None] | None = None, depth: int = 0
-) -> str | None:
-    """The text of a string literal, or of several joined; `meaning` says what a name stands for."""
-    if meaning is not None and node is not None:
-        named, node = node, meaning(node)
-        depth += node is not named
-        if depth > _DEEPEST:  # `text = text + more`
-            return None
+def literal(node: ast.AST | None) -> str | None:
+    """The text of a string literal, or of several joined."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            parts = [left, right]
-        case ast.JoinedStr(values=values):
-            parts = [value.value if isinstance(value, ast.FormattedValue) else value for value in values]
-        case _:
-            return None
-    texts = [literal(part, meaning, depth) for part in parts]
-    return None if None in texts else "".join(map(str, texts))
+            parts = [literal(left), literal(right)]
+            return None if None in parts else "".join(map(str, parts))
+    return None
 
 
 def number(node: ast.AST) -> float | None:
-    """The value of a number that is written out: `0.01`, `-1`, `1e-3 * 2`."""
-    found = numbers(node, lambda _node, _depth: [])
-    return found[0] if len(found) == 1 else None
-
-
-def numbers(node: ast.AST, known: Callable[[ast.AST, int], list[float]], depth: int = 0) -> list[float]:
-    """Every number that an expression may be worth, none where that is unknown; `known` says it of names and calls."""
-    if depth > _DEEPEST:
-        return []
+    """The value of a number that is written out: `0.01`, `-1`."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return _applied(float, value)
+            return float(value) if abs(value) < _LARGEST else None
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return [-n for n in numbers(operand, known, depth + 1)]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            others = numbers(right, known, depth + 1)
-            pairs = [(a, b) for a in numbers(left, known, depth + 1) for b in others]
-            return [n for a, b in pairs[:_MOST_PAIRS] for n in _applied(_OPERATIONS[type(op)], a, b)]
-        case ast.IfExp(body=body, orelse=orelse):
-            return all_of(numbers(each, known, depth + 1) for each in (body, orelse))
-        case ast.Call(func=ast.Name(id="min" | "max"), args=[_, *_] as given):
-            return all_of(numbers(each, known, depth + 1) for each in given)
-    return known(node, depth + 1)
-
-
-def all_of(each: Iterable[list[float]]) -> list[float]:
-    """What any of several may be worth; nothing if one of them is unknown."""
-    found = list(each)
-    return [n for one in found for n in one] if all(found) else []
-
-
-def _applied(operation: Callable[..., float], *operands: float) -> list[float]:
-    try:
-        return [float(operation(*operands))]
-    except (ArithmeticError, ValueError, TypeError):
-        return []
-
-
-_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: lambda a, b: a**b if abs(b) <= _LARGEST_POWER else float("nan"),
-}
+            inner = number(operand)
+            return None if inner is None else -inner
+    return None
 
 
 def parameter_names(arguments: ast.arguments, *, rest: bool = False) -> list[str]:
@@ -266,7 +188,6 @@ def parameter_names(arguments: ast.arguments, *, rest: bool = False) -> list[str
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
-    """Parameters that have a default, and that."""
     plain = [*arguments.posonlyargs, *arguments.args]
     for argument, value in (
         *zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True),

@@ -1,11 +1,14 @@
-"""The facts of one file: its scopes, names and classes, with their methods, decorators and flags, from its text alone."""
+"""The facts of one file, from its text alone: its scopes, names and classes, with their methods, decorators and flags.
+
+Of a method: which calls it reaches, under which conditions, and whether it does anything at all.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Any
 
 import msgspec
 
@@ -18,43 +21,45 @@ from karat.policy.scan.facts import (
     Flag,
     Made,
     Method,
+    MethodCall,
     Scope,
     Value,
 )
-from karat.policy.scan.methods import FunctionNode, When, arms, function_of, lambda_of, method_of
 from karat.policy.scan.source import (
     Unreadable,
-    column,
     defaults,
     dotted,
     expression,
     literal,
-    members_of,
     negated,
+    number,
     parameter_names,
     parse,
     text_of,
     truth,
 )
-from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, SKIP_RULE, dtype_named, is_check, is_test
+from karat.policy.scan.vocabulary import EXPECTS_FAILURE, FLAGS, FREE_CHECKS, SKIP_RULE, dtype_named, is_check, is_test
 
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+When = tuple[str, ...]  # Conditions, as text, that all hold.
+_CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
+"""Exceptions that a failed comparison is; the empty name is a bare `except`."""
+_SKIPS = ("skipTest", "pytest.skip", "SkipTest")
 _CONDITIONAL = frozenset({"skipIf", "skipUnless", "skipif", "skip_unless", "skip_if"})
 _CLASS_EXPRESSIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Dict)
 """Expressions that may be a class when assigned; most assigned values are arrays and numbers."""
-Given = Literal["keyword", "positional", "empty", "none", "computed"]
 
 
-def facts_of(source: bytes, path: str) -> FileFacts:
+def facts_of(source: bytes) -> FileFacts:
     """What the file says about op tests; where it cannot be read, `problem` says why. It never raises."""
     try:
         reader = _FactReader()
         reader.block(parse(source).body, 0, ())
     except Unreadable as error:
-        return FileFacts(path=path, problem=str(error), line=error.line)
+        return FileFacts(problem=str(error), line=error.line)
     except RecursionError:
-        return FileFacts(path=path, problem="its expressions are nested too deeply to be read")
+        return FileFacts(problem="its expressions are nested too deeply to be read")
     return FileFacts(
-        path=path,
         scopes=tuple(reader.scopes),
         classes=tuple(reader.classes),
         bindings=tuple(reader.bindings),
@@ -93,7 +98,6 @@ class _FactReader:
         self.bindings: list[Binding] = []
         self.made: list[Made] = []
         self.flags: list[Flag] = []
-        self.renamed: dict[str, ast.expr] = {}  # What decorates, by the names that the file gives it.
         self._returns: dict[int, list[Expression]] = {}
         self._bodies: dict[int, _ClassBody] = {}  # Scope → the class body that it is.
 
@@ -112,13 +116,10 @@ class _FactReader:
                 self.function(node, scope)
             case ast.Import() | ast.ImportFrom():
                 self.bindings += import_bindings(node, scope)
-                for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                    if alias.asname and may_skip(ast.Name(alias.name)):
-                        self.renamed[alias.asname] = ast.Name(alias.name)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if node.value is not None:
-                self._assign(node, node.value, scope, when)
+                self._assign(node, node.value, scope)
             case ast.Expr(value=value):
-                self._calls(value, scope, when=when)
+                self._calls(value, scope)
             case ast.Return(value=ast.expr() as value):
                 self._returns.setdefault(scope, []).append(expression(value))
                 self._calls(value, scope)
@@ -129,7 +130,7 @@ class _FactReader:
                         body.attributes.pop(name, None)
                     else:
                         self._bind(scope, name, node.lineno, "deleted")
-                        self._patch(scope, name, None, when)
+                        self._patch(scope, name, None)
             case ast.If():
                 for part, more in branches(node):
                     self.block(part, scope, when + more)
@@ -142,9 +143,6 @@ class _FactReader:
                 self.block(node.body, scope, when)
             case ast.Try() | ast.TryStar():
                 self.block(chain(node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody), scope, when)
-            case ast.Match():
-                for case in node.cases:
-                    self.block(case.body, scope, (*when, text_of(node.subject)))
 
     def _bind(
         self, scope: int, name: str, line: int, kind: str, target: Expression | None = None, index: int = 0
@@ -154,22 +152,17 @@ class _FactReader:
                 Binding(scope=scope, name=name, line=line, kind=kind, reference=target, index=index)  # type: ignore[arg-type]
             )
 
-    def _assign(
-        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, value: ast.expr, scope: int, when: When
-    ) -> None:
+    def _assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, value: ast.expr, scope: int) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         body = self._bodies.get(scope)
         if body is not None and not isinstance(node, ast.AugAssign):
-            when = ()
             for name in map(dotted, targets):
                 body.attribute(name, value, node.lineno)
                 body.values[name] = constant(name, value)
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and may_skip(value):
-            self.renamed[targets[0].id] = value
         for target in targets:
-            self._assigned(target, value, scope, when)
+            self._assigned(target, value, scope)
 
-    def _assigned(self, target: ast.expr, value: ast.expr, scope: int, when: When) -> None:
+    def _assigned(self, target: ast.expr, value: ast.expr, scope: int) -> None:
         name = dotted(target)
         match target:
             case ast.Subscript(value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(key))):
@@ -179,62 +172,43 @@ class _FactReader:
             self.flags.append(Flag(name=last, line=target.lineno, value=text_of(value), owner=owner, scope=scope))
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             for one, part in zip(target.elts, value.elts, strict=False):
-                self._assigned(one, part, scope, when)
+                self._assigned(one, part, scope)
         else:
             may_be_class = isinstance(value, _CLASS_EXPRESSIONS)
             if isinstance(value, ast.Call):
-                may_be_class = dotted(value.func) == "type" or any(map(dotted, value.args))
+                may_be_class = any(map(dotted, value.args))
             if name and may_be_class:
                 self._bind(scope, name, target.lineno, "alias", expression(value))
-            self._patch(scope, name, value, when)
-            match value:
-                # `T = unittest.skip("why")(T)`: a decorator that is called by hand.
-                case ast.Call(func=function, args=[ast.Name(id=given)], keywords=[]) if given == name and not when:
-                    found = decorators([function], self.renamed)
-                    index = self._latest(name, scope) if found else None
-                    if index is not None:
-                        cls = self.classes[index]
-                        self.classes[index] = msgspec.structs.replace(cls, decorators=cls.decorators + found)
+            self._patch(scope, name, value)
             # After the alias: what is bound last wins.
-            self._calls(value, scope, name, when)
+            self._calls(value, scope)
 
-    def _patch(self, scope: int, whole: str, value: ast.expr | None, when: When) -> None:
+    def _patch(self, scope: int, whole: str, value: ast.expr | None) -> None:
         """`T.test_check_grad = None`, `del T.test_check_grad`: a class that is changed after its statement."""
         owner, _, name = whole.rpartition(".")
-        if owner and (is_test(name) or is_check(name) or name == "__test__"):
-            index = self._latest(owner, scope)
-            if index is not None:
-                self.classes[index] = patched(self.classes[index], name, value, when)
-
-    def _latest(self, name: str, scope: int) -> int | None:
-        """The class that a name means in a scope, so far."""
+        if not (owner and (is_test(name) or is_check(name) or name == "__test__")):
+            return
         for index in range(len(self.classes) - 1, -1, -1):
-            if (self.classes[index].name, self.classes[index].scope) == (name, scope):
-                return index
-        return None
+            cls = self.classes[index]
+            if (cls.name, cls.scope) == (owner, scope):
+                kept = [method for method in cls.methods if method.name != name]
+                kept += [lambda_of(name, value)] if isinstance(value, ast.Lambda) else []
+                attributes = {k: v for k, v in cls.attributes.items() if k != name}
+                if value is not None:
+                    attributes[name] = text_of(value)
+                self.classes[index] = msgspec.structs.replace(cls, methods=tuple(kept), attributes=attributes)
+                return
 
     def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
         """What a loop's names stand for: any of what it goes over."""
         if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
             values = values.func.value  # D.items(), D.values()
-        if not isinstance(target, ast.Tuple):
-            self._bind(scope, dotted(target), target.lineno, "loop", expression(values))
-            return
-        for place, one in enumerate(target.elts):
-            self._bind(scope, dotted(one), target.lineno, "loop", expression(column(values, place)))
+        for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+            self._bind(scope, dotted(one), one.lineno, "loop", expression(values))
 
-    def _calls(self, node: ast.expr, scope: int, bound: str = "", when: When = ()) -> None:
-        """Calls that may make classes: `make(A)`, `[make(A), make(B)]`, `[make(p) for p in (A, B)]`."""
+    def _calls(self, node: ast.expr, scope: int) -> None:
+        """Calls that may make classes: `make(A)`, `[make(A), make(B)]`."""
         match node:
-            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[on, key, *rest]):
-                owner, name = dotted(on), literal(key) or ""
-                value = rest[0] if len(rest) == 1 else None
-                if value is not None and FLAGS.fullmatch(name):
-                    line = node.lineno
-                    self.flags.append(Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope))
-                self._patch(scope, f"{owner}.{name}", value, when)
-            case ast.Call(func=ast.Name(id="type"), args=[_, _, _]):
-                self._typed(node, scope, bound)
             case ast.Call() if function := dotted(node.func):
                 handed = (*node.args, *(k.value for k in node.keywords))
                 held = any(isinstance(a, ast.Starred | ast.List | ast.Tuple) or dotted(a) for a in handed)
@@ -242,35 +216,7 @@ class _FactReader:
                     self.made.append(Made(scope=scope, line=node.lineno, call=expression(node)))
             case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Dict(values=values):
                 for value in values:
-                    self._calls(value, scope, when=when)
-            case (
-                ast.ListComp(elt=value, generators=loops)
-                | ast.SetComp(elt=value, generators=loops)
-                | ast.DictComp(value=value, generators=loops)
-            ):
-                for loop in loops:
-                    self._loop(loop.target, loop.iter, scope)
-                self._calls(value, scope, when=when)
-
-    def _typed(self, node: ast.Call, scope: int, bound: str) -> None:
-        """`type("TestX", (OpTest,), {...})`: a class without a statement."""
-        bases = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
-        name = literal(node.args[0]) or bound or "type(…)"
-        members = members_of(node.args[2])
-        dynamic = () if members is not None else (Expression(text=text_of(node.args[2])),)
-        made = ClassFacts(
-            name=name,
-            qualname=self._qualname(scope, name),
-            line=node.lineno,
-            scope=scope,
-            body=scope,
-            bases=(*map(expression, bases), *dynamic),
-        )
-        for member, value in (members or {}).items():
-            if is_test(member) or is_check(member):
-                made = patched(made, member, value, ())
-        self._bind(scope, bound or name, node.lineno, "class", index=len(self.classes))
-        self.classes.append(made)
+                    self._calls(value, scope)
 
     def function(self, node: FunctionNode, scope: int) -> None:
         given = dict(defaults(node.args))
@@ -287,9 +233,7 @@ class _FactReader:
         self.scopes.append(made)
         self._bind(scope, node.name, node.lineno, "function", index=index)
         self.block(node.body, index, ())
-        self.scopes[index] = msgspec.structs.replace(
-            made, returns=tuple(self._returns.pop(index, ())), method=function_of(node)
-        )
+        self.scopes[index] = msgspec.structs.replace(made, returns=tuple(self._returns.pop(index, ())))
 
     def _qualname(self, scope: int, name: str) -> str:
         parts = [name]
@@ -312,7 +256,7 @@ class _FactReader:
             scope=scope,
             body=inside,
             bases=tuple(map(expression, node.bases)),
-            decorators=decorators(node.decorator_list, self.renamed),
+            decorators=decorators(node.decorator_list),
             methods=tuple(body.methods.values()),
             flags=tuple(body.flags),
             attributes=body.attributes,
@@ -344,23 +288,16 @@ class _ClassBody:
                 case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
                     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                     for target in chain(*(one.elts if isinstance(one, ast.Tuple) else [one] for one in targets)):
-                        owner, _, last = dotted(target).rpartition(".")
-                        if owner in {me, "cls", f"{me}.__class__"}:
+                        whose, _, last = dotted(target).rpartition(".")
+                        if whose in {me, "cls", f"{me}.__class__"}:
                             sets.append((last, constant(last, value) if statement in node.body else "?"))
                             self.attribute(last, value, statement.lineno)
-                        elif owner and FLAGS.fullmatch(last):
-                            self._flag(last, value, statement.lineno, owner)
-                case ast.Expr(value=ast.Call(func=called, args=given, lineno=line)):
-                    if isinstance(called, ast.Attribute):
-                        above = isinstance(called.value, ast.Call) and dotted(called.value.func) == "super"
-                        sets += (
-                            [(f"{'super.' * above}{called.attr}()", None)]
-                            if above or dotted(called.value) == me
-                            else ()
-                        )
-                    if dotted(called) == "setattr" and len(given) == 3 and FLAGS.fullmatch(literal(given[1]) or ""):
-                        owner = dotted(given[0])
-                        self._flag(literal(given[1]) or "", given[2], line, "" if owner in {"self", "cls"} else owner)
+                        elif whose and FLAGS.fullmatch(last):
+                            self._flag(last, value, statement.lineno, whose)
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name))):
+                    above = isinstance(owner, ast.Call) and dotted(owner.func) == "super"
+                    if above or dotted(owner) == me:
+                        sets.append((f"{'super.' * above}{name}()", None))
                 case ast.ClassDef(bases=bases) if {*map(dotted, bases)} & {*parameter_names(node.args)}:
                     factory = True
                 case ast.ClassDef() as inner:
@@ -371,10 +308,9 @@ class _ClassBody:
                     pending += reversed([*chain(*parts), *handlers])
         if factory:
             self._reader.function(node, self._scope)
-        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+        method = method_of(node, decorators(node.decorator_list), when)
         method = msgspec.structs.replace(method, sets=tuple(sets))
-        before = self.methods.get(node.name)
-        self.methods[node.name] = merged(before, method) if before and when else method
+        self.methods[node.name] = method
         self.attributes.pop(node.name, None)
 
     def _flag(self, name: str, value: ast.expr, line: int, owner: str = "") -> None:
@@ -403,37 +339,6 @@ def constant(name: str, value: ast.expr) -> Value:
     return value.value if plain else "?"  # type: ignore[attr-defined]
 
 
-def merged(before: Method, after: Method) -> Method:
-    """A method of which one definition counts under a condition, and another where it does not hold."""
-    first = before.when or (negated(" and ".join(after.when)),)
-    calls = [(first, call) for call in before.calls] + [(after.when, call) for call in after.calls]
-    return msgspec.structs.replace(
-        before,
-        when=(),
-        does=before.does or after.does,
-        only_super=before.only_super and after.only_super,
-        empty=before.empty and after.empty,
-        decorators=before.decorators + after.decorators,
-        calls=tuple(msgspec.structs.replace(call, when=when + call.when) for when, call in calls),
-    )
-
-
-def patched(facts: ClassFacts, name: str, value: ast.expr | None, when: When) -> ClassFacts:
-    """The class with a member that is set, or deleted where `value` is None, after its statement."""
-    kept = [method for method in facts.methods if method.name != name]
-    before = [method for method in facts.methods if method.name == name]
-    if when:
-        # Where the condition does not hold, it is as it was.
-        otherwise = (negated(" and ".join(when)),)
-        kept += [msgspec.structs.replace(m, when=m.when + otherwise) for m in before]
-    attributes = {key: text for key, text in facts.attributes.items() if key != name}
-    if isinstance(value, ast.Lambda):
-        kept.append(msgspec.structs.replace(lambda_of(name, value), when=when))
-    elif value is not None and not when:
-        attributes[name] = text_of(value)
-    return msgspec.structs.replace(facts, methods=tuple(kept), attributes=attributes)
-
-
 def branches(node: ast.If) -> Iterator[tuple[list[ast.stmt], When]]:
     """The branches that can be taken, those of every `elif` included, each with its conditions."""
     before: tuple[str, ...] = ()
@@ -449,27 +354,18 @@ def branches(node: ast.If) -> Iterator[tuple[list[ast.stmt], When]]:
             return
 
 
-def decorators(nodes: Iterable[ast.expr], renamed: Mapping[str, ast.expr]) -> tuple[Decorator, ...]:
-    """Those that skip, or expect a failure; `renamed` says what a name of the file's own stands for."""
-    return tuple(found for node in nodes if (found := _decorator(node, renamed)) is not None)
+def decorators(nodes: Iterable[ast.expr]) -> tuple[Decorator, ...]:
+    """Those that skip, or expect a failure."""
+    return tuple(found for node in nodes if (found := _decorator(node)) is not None)
 
 
-def may_skip(node: ast.expr) -> bool:
-    """Whether an expression that gets a name may decorate by it: `gpu_only = unittest.skipIf(...)`."""
-    last = dotted(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
-    return "skip" in last.lower() or last in EXPECTS_FAILURE
-
-
-def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | None:
-    called = node if isinstance(node, ast.Call) else None
-    meant = renamed.get(dotted(called.func if called else node))
-    call = called or (meant if isinstance(meant, ast.Call) else None)
-    name = dotted(meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node))
+def _decorator(node: ast.expr) -> Decorator | None:
+    call = node if isinstance(node, ast.Call) else None
+    name = dotted(call.func if call else node)
     last = name.rpartition(".")[2]
     made = Decorator(name=name, line=node.lineno)
     if last == SKIP_RULE:
-        reason, given = _reason(call)
-        return msgspec.structs.replace(made, reason=reason, given=given)
+        return msgspec.structs.replace(made, reason=_reason(call))
     if last == "skip" or (last in EXPECTS_FAILURE and (call is None or not call.args)):
         return made
     if last in EXPECTS_FAILURE:
@@ -487,16 +383,217 @@ def _condition(call: ast.Call | None, last: str) -> str:
     return text if last in {"skipUnless", "skip_unless"} else negated(text)
 
 
-def _reason(call: ast.Call | None) -> tuple[str | None, Given]:
-    if call is None:
-        return None, "none"
-    by_name = [k.value for k in call.keywords if k.arg == "reason"]
-    unpacked = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
-    node = by_name[0] if by_name else call.args[0] if call.args else None
-    if node is None:
-        return None, "computed" if unpacked else "none"
-    text = literal(node)
-    if text is None:
-        return None, "none" if isinstance(node, ast.Constant) and node.value is None else "computed"
-    given: Given = "keyword" if by_name else "positional"
-    return text, given if text.strip() else "empty"
+def _reason(call: ast.Call | None) -> str | None:
+    """The reason, where it can be read."""
+    by_name = next((k.value for k in call.keywords if k.arg == "reason"), None) if call else None
+    return literal(by_name or (call.args[0] if call and call.args else None))
+
+
+def takes_failure(node: ast.AST) -> bool:
+    """Whether what an expression stands around is expected to fail."""
+    if not isinstance(node, ast.Call):
+        return False
+    last = dotted(node.func).rpartition(".")[2]
+    if last == "suppress":
+        return any(dotted(kind).rpartition(".")[2] in _CATCHES for kind in node.args)
+    return last == "raises" or last.startswith("assertRaises")
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler takes a failed comparison for granted."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
+    if not names & _CATCHES:
+        return False
+    return not any(
+        isinstance(n, ast.Raise) or "fail" in text_of(n)
+        for s in handler.body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Raise | ast.Call)
+    )
+
+
+def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
+    body = _Body(parameter_names(node.args)[:1])
+    body.block(node.body, ())
+    return Method(
+        name=node.name,
+        line=node.lineno,
+        calls=tuple(body.calls),
+        empty=_emptiness(node, decorators, body) if is_test(node.name) else "",
+        does=body.does,
+        decorators=decorators,
+        when=when,
+    )
+
+
+def lambda_of(name: str, node: ast.Lambda) -> Method:
+    """What a method does that is written as a lambda."""
+    body = _Body(parameter_names(node.args)[:1])
+    body.expressions(node.body, ())
+    empty = "" if body.does else "does nothing that could fail"
+    return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does, empty=empty)
+
+
+def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
+    if any(d.last == "skip" for d in decorators) or (body.skipped and not body.does):
+        return "is skipped"
+    if body.does:
+        return ""
+    rest = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    if not rest:
+        text = ast.get_docstring(node, clean=False)
+        return "holds only ..." if text is None else "holds only a docstring"
+    if all(isinstance(s, ast.Pass) for s in rest):
+        return "holds only pass"
+    return "returns at once" if isinstance(rest[0], ast.Return) else "does nothing that could fail"
+
+
+class _Body:
+    """Walks statements in the order in which they run."""
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        self._tests = {*tests}  # Names of the op test: `self`, and what it is assigned to.
+        self.calls: list[MethodCall] = []
+        self.does = False
+        self.skipped = False
+        self._caught = 0
+
+    def block(self, statements: Sequence[ast.stmt], when: When) -> bool:
+        """Whether the block surely ends the function, or the loop around it."""
+        for statement in statements:
+            ended, more = self._statement(statement, when)
+            if ended:
+                return True
+            when += more
+        return False
+
+    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901, PLR0912 - one branch per kind
+        """Whether it ends here, and what holds for whatever comes after."""
+        ended = False
+        match node:
+            case ast.If():
+                return self._if(node, when)
+            case ast.For(iter=head) | ast.AsyncFor(iter=head) | ast.While(test=head):
+                self.expressions(head, when)
+                if truth(head) is not False:
+                    self.block(node.body, when)
+                self.block(node.orelse, when)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    self.expressions(item.context_expr, when)
+                catches = any(takes_failure(item.context_expr) for item in node.items)
+                self._caught += catches
+                ended = self.block(node.body, when) and not catches
+                self._caught -= catches
+            case ast.Try() | ast.TryStar():
+                ended = self._try(node, when)
+            case ast.Match():
+                for case in node.cases:
+                    self.block(case.body, (*when, text_of(node.subject)))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self.block(node.body, when)
+            case ast.ClassDef() | ast.Pass():
+                pass
+            case ast.Assign(targets=[ast.Name(id=other)], value=ast.Name(id=name)) if name in self._tests:
+                self._tests.add(other)
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                ended = True
+                raised = node.exc if isinstance(node, ast.Raise) else None
+                if raised is not None and "SkipTest" in text_of(raised):
+                    self.skipped |= not when
+                else:
+                    self.expressions(node, when)
+                    self.does |= isinstance(node, ast.Raise)
+            case _:
+                self.expressions(node, when)
+                if isinstance(node, ast.Assert):
+                    ended = truth(node.test) is False
+                elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                    called = dotted(node.value.func)
+                    self.skipped |= called.endswith(_SKIPS) and not when
+                    ended = called.endswith(_SKIPS)
+        return ended, ()
+
+    def _if(self, node: ast.If, when: When) -> tuple[bool, When]:
+        open_ = truth(node.test) is None
+        depth, ended = len(when), list[bool]()
+        for test, body in arms(node):
+            if test is not None:
+                self.expressions(test, when)
+            known = test is None or truth(test)
+            if known:
+                ended.append(self.block(body, when))
+                break
+            if known is None and test is not None:
+                condition = text_of(test)
+                ended.append(self.block(body, (*when, condition)))
+                when = (*when, negated(condition))
+        if all(ended) or not open_:
+            return all(ended), ()
+        not_first = when[depth]
+        return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
+
+    def _try(self, node: ast.Try | ast.TryStar, when: When) -> bool:
+        catches = any(swallows(handler) for handler in node.handlers)
+        self._caught += catches
+        ended = self.block(node.body, when)
+        self._caught -= catches
+        for handler in node.handlers:
+            kind = text_of(handler.type) if handler.type else "anything"
+            self.block(handler.body, (*when, f"{kind} was raised"))
+        ended = self.block(node.orelse, when) or ended
+        return self.block(node.finalbody, when) or (ended and not node.handlers)
+
+    def expressions(self, node: ast.AST, when: When) -> None:
+        """Calls anywhere below a node."""
+        pending, called = [node], set[ast.AST]()
+        while pending:
+            inner = pending.pop()
+            match inner:
+                case ast.Call(func=function) if not dotted(function).endswith(_SKIPS):
+                    self.does = True
+                    self._note(inner, when)
+                    called.add(function)
+                case ast.Attribute(attr=name, value=ast.Name(id=test)) if is_check(name) and test in self._tests:
+                    if inner not in called:  # `check = self.check_grad`: it is taken for called
+                        self.calls.append(MethodCall(name=name, line=inner.lineno, when=when))
+                case ast.Assert():
+                    self.does = True
+            for field in inner._fields:  # ast.iter_child_nodes takes a tenth of a scan
+                below = getattr(inner, field, None)
+                if isinstance(below, list):
+                    pending += [each for each in below if isinstance(each, ast.AST)]
+                elif isinstance(below, ast.AST):
+                    pending.append(below)
+
+    def _note(self, node: ast.Call, when: When) -> None:
+        """Keep a call that may check a gradient, or lead to one that does."""
+        match node.func:
+            case ast.Attribute(attr=name, value=ast.Name(id=owner)) if owner in self._tests:
+                self._add(node, name, when)
+            case ast.Attribute(attr=name, value=ast.Call(func=ast.Name(id="super"))):
+                self._add(node, name, when, receiver="super")
+            case function:
+                owner, _, name = (whole := dotted(function)).rpartition(".")
+                first = node.args[0] if node.args else None
+                if name in FREE_CHECKS:
+                    self._add(node, name, when, receiver="free", owner=whole)
+                elif owner and isinstance(first, ast.Name) and first.id in self._tests:
+                    self._add(node, name, when, receiver="class", owner=owner)
+
+    def _add(self, node: ast.Call, name: str, when: When, **more: Any) -> None:
+        if is_check(name) or name in FREE_CHECKS:
+            more["keywords"] = {keyword.arg or "**": text_of(keyword.value) for keyword in node.keywords}
+            numbers = ((keyword.arg, number(keyword.value)) for keyword in node.keywords)
+            more["numbers"] = {key: value for key, value in numbers if key is not None and value is not None}
+        self.calls.append(MethodCall(name=name, line=node.lineno, when=when, caught=self._caught > 0, **more))
+
+
+def arms(node: ast.If) -> Iterator[tuple[ast.expr | None, list[ast.stmt]]]:
+    """The condition and body of an `if` and of every `elif`, and those of the `else`, which has no condition."""
+    rest: list[ast.stmt] = [node]
+    while len(rest) == 1 and isinstance(rest[0], ast.If):  # hundreds deep in generated files
+        yield rest[0].test, rest[0].body
+        rest = rest[0].orelse
+    yield None, rest

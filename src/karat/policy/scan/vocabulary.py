@@ -39,7 +39,7 @@ HOOKS = frozenset({"setUp", "tearDown"})  # Methods that run with every test, an
 EXPECTS_FAILURE = frozenset({"expectedFailure", "xfail"})
 """Decorators under which a test that fails is as good as one that passes."""
 
-TOLERANCES = {"max_relative_error": 0.005, "numeric_grad_delta": 0.005, "atol": 1e-5, "rtol": 1e-5, "delta": 0.005}
+TOLERANCES = {"max_relative_error": 0.005, "numeric_grad_delta": 0.005, "atol": 1e-5, "rtol": 1e-5}
 """The original's default of each keyword that widens a check."""
 TOLERANCES_OF_DTYPE = {
     "float64": {"max_relative_error": 1e-7, "numeric_grad_delta": 1e-5},
@@ -88,7 +88,6 @@ IN_CHECKS = {
     "rtol": ("tolerance", "tolerance"),
     "atol": ("tolerance", "tolerance"),
     "tolerances": ("tolerance", "tolerance"),
-    "delta": ("tolerance", "step"),
     "nondet_tol": ("determinism", "bound"),
     "grads": ("weak", "own-gradients"),
     "no_grad": ("gradient", "no-grad"),

@@ -21,7 +21,8 @@ from karat.system.command import Command
 STAGING, TOUCHING = ".staging/", "touching/"
 """Prefixes of unfinished writes; old keys here were left by killed processes."""
 NAME = "karat-store.json"
-SCHEMA = "karat.store/1"
+SCHEMA = "karat.store/2"
+_SCHEMA_1 = "karat.store/1"  # References without links; the next push makes it the second.
 BUILT_IN = {
     "folder": "karat.store.backends.folder:open_folder",
     "file": "karat.store.backends.folder:open_folder",
@@ -100,7 +101,7 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
 
-_STORE_FILE = msgspec.json.encode(StoreFile()) + b"\n"
+_STORE_FILE, _STORE_FILE_1 = (msgspec.json.encode(StoreFile(schema=one)) + b"\n" for one in (SCHEMA, _SCHEMA_1))
 
 
 def store_url(said: str | None, configured: str | None, environment: Mapping[str, str]) -> str:
@@ -150,13 +151,13 @@ def is_store(backend: Backend) -> bool:
         data = backend.get(NAME)
     except Absent:
         return False
-    if data == _STORE_FILE:
+    if data in {_STORE_FILE, _STORE_FILE_1}:
         return True
     try:
         schema = msgspec.json.decode(data, type=StoreFile).schema
     except (ValueError, RecursionError):  # msgspec's are among the former
         schema = SCHEMA
-    newer = schema != SCHEMA
+    newer = schema not in {SCHEMA, _SCHEMA_1}
     said = f"expected {SCHEMA} in {NAME} of {backend.url}, found " + (repr(schema[:60]) if newer else "it changed")
     raise CannotVerify(said, next_command="pip install --upgrade karat" if newer else backend.look(NAME))
 
@@ -166,5 +167,5 @@ def is_store_folder(path: Path) -> bool:
 
 
 def create_store(backend: Backend) -> None:
-    if not is_store(backend):
-        backend.put(NAME, _STORE_FILE)
+    if not is_store(backend) or backend.get(NAME) != _STORE_FILE:
+        backend.put(NAME, _STORE_FILE, replace=True)

@@ -38,18 +38,20 @@ class BucketBackend:
         self.address = address
         self.url = address.url
         self._anonymous = is_anonymous(address.scheme, os.environ)
-        self._objects = open_objects(address, anonymous=self._anonymous)
+        self._objects = open_objects(address, anonymous=self._anonymous)  # says what to install
+
+        import obstore
+
+        self._api: Any = obstore
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """Write in one request, so that no partial object can appear."""
-        import obstore
-
         mode: Any = "overwrite" if replace else "create"
         content = data if isinstance(data, bytes) else bytes(data)
 
         def attempt() -> bool:
             try:
-                obstore.put(self._objects, key, content, mode=mode, use_multipart=False)
+                self._api.put(self._objects, key, content, mode=mode, use_multipart=False)
             except Exception as error:
                 if type(error).__name__ in _TAKEN:
                     return False
@@ -59,33 +61,24 @@ class BucketBackend:
         return self._retry("write", key, attempt)
 
     def get(self, key: str) -> bytes:
-        import obstore
-
-        return self._retry("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
+        return self._retry("read", key, lambda: bytes(self._api.get(self._objects, key).bytes()))
 
     def head(self, key: str) -> StoredObject | None:
-        import obstore
-
         try:
-            return self._retry("look at", key, lambda: _stored(obstore.head(self._objects, key)))
+            return self._retry("look at", key, lambda: _stored(self._api.head(self._objects, key)))
         except Absent:
             return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """List objects, a thousand per request."""
-        import obstore
-
         def attempt() -> list[StoredObject]:
-            pages = obstore.list(self._objects, prefix=prefix or None, chunk_size=1000)
+            pages = self._api.list(self._objects, prefix=prefix or None, chunk_size=1000)
             return [_stored(one) for page in pages for one in page]
 
         yield from self._retry("list", prefix, attempt)
 
     def copy(self, source: str, target: str) -> None:
         """Copy on the server; the bytes do not travel."""
-        import obstore
-
-        self._retry("copy", source, lambda: obstore.copy(self._objects, source, target))
+        self._retry("copy", source, lambda: self._api.copy(self._objects, source, target))
 
     def touch(self, key: str) -> None:
         """Copy away and back: a server refuses to copy an object onto itself."""
@@ -96,10 +89,8 @@ class BucketBackend:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete many per request where the server supports it."""
-        import obstore
-
         if keys:
-            self._retry("delete", keys[0], lambda: obstore.delete(self._objects, list(keys)), absent=False)
+            self._retry("delete", keys[0], lambda: self._api.delete(self._objects, list(keys)), absent=False)
 
     def local(self, key: str) -> Path | None:  # noqa: ARG002 - the protocol's signature
         return None

@@ -6,13 +6,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from karat.bundles.extents import FileExtent, open_plain
 from karat.findings import CannotVerify, UsageError
 from karat.store.backends import STAGING, Absent, StoredObject
 from karat.system.command import Command
-from karat.system.files import sync_folder
+from karat.system.files import copy_range, sync_folder
+from karat.system.foreign.limits import CLOSED, read_plain
 
 
 def open_folder(url: str) -> FolderBackend:
@@ -35,17 +37,39 @@ class FolderBackend:
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """Write a file; it is complete and on disk before it has its name."""
+
+        def fill(handle: int) -> None:
+            with os.fdopen(handle, "wb", closefd=False) as opened:
+                opened.write(data)
+
+        return self._put(key, fill, replace=replace)
+
+    def put_file(self, key: str, source: FileExtent, check: Callable[[int], None], *, replace: bool = False) -> bool:
+        """The same with bytes of another file, shared with it where the disk can; `check` looks at what was written."""
+
+        def fill(handle: int) -> None:
+            opened = open_plain(source.path, source.name)
+            try:
+                copy_range(opened, source.start, handle, 0, source.size)
+            finally:
+                os.close(opened)
+            check(handle)
+
+        return self._put(key, fill, replace=replace)
+
+    def _put(self, key: str, fill: Callable[[int], None], *, replace: bool) -> bool:
         target = self._path(key)
         with self._trying("write", key):
             if not replace and target.exists():
                 return False
             temporary = self._staged()
             try:
-                handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-                with os.fdopen(handle, "wb") as opened:
-                    opened.write(data)
-                    opened.flush()
+                handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | CLOSED, 0o666)
+                try:
+                    fill(handle)
                     os.fsync(handle)
+                finally:
+                    os.close(handle)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if replace:
                     temporary.replace(target)
@@ -60,14 +84,14 @@ class FolderBackend:
     def get(self, key: str) -> bytes:
         with self._trying("read", key):
             try:
-                return self._path(key).read_bytes()
+                return read_plain(self._path(key), follow=False)
             except (FileNotFoundError, NotADirectoryError):
                 raise Absent(key) from None
 
     def head(self, key: str) -> StoredObject | None:
         with self._trying("look at", key):
             try:
-                found = self._path(key).stat()
+                found = self._path(key).lstat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return StoredObject(key, found.st_size, found.st_mtime)
@@ -126,7 +150,7 @@ class FolderBackend:
                 yield from self._walk(folder / entry.name, f"{key}/")
                 continue
             with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                found = entry.stat()
+                found = entry.stat(follow_symlinks=False)
                 yield StoredObject(key, found.st_size, found.st_mtime)
 
     def _staged(self) -> Path:
@@ -146,7 +170,8 @@ class FolderBackend:
         try:
             yield
         except OSError as error:
-            said = f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}"
+            found = "it is no plain file" if error.errno == errno.ELOOP else error.strerror or error
+            said = f"expected to {verb} {key} of the store in {self.root}, but: {found}"
             look = ("df", "-h") if error.errno == errno.ENOSPC else ("ls", "-ld")
             raise CannotVerify(said, next_command=Command(*look, self.url)) from error
 

@@ -7,7 +7,6 @@ slack days old when a reference to it is made, and outlives that reference.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -29,13 +28,12 @@ class LifecycleRule(msgspec.Struct, frozen=True, kw_only=True):
     days: int
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a bucket's rules."""
+class AppliedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of karat's rule of a bucket."""
 
     id: str
     days: int
     changed: bool
-    others: int  # Rules that are not karat's, left as they were.
 
 
 def covers(backend: Backend, keep: int, again: Command) -> bool:
@@ -52,7 +50,7 @@ def covers(backend: Backend, keep: int, again: Command) -> bool:
     return True
 
 
-def apply(backend: Backend, keep: int) -> Applied:
+def apply(backend: Backend, keep: int) -> AppliedRule:
     """Add or lengthen karat's rule of the bucket; other rules stay, and no rule is shortened."""
     from karat.store.backends.bucket import BucketBackend
 
@@ -64,13 +62,14 @@ def apply(backend: Backend, keep: int) -> Applied:
     days = max(keep + SLACK, before.days if before else 0)
     prefix = f"{address.prefix}/expiring/" if address.prefix else "expiring/"
     if address.scheme != "s3":
-        raise _by_hand(address.scheme, address.bucket, prefix, days)
+        said = f"--lifecycle: expected s3://, whose rules karat can add to without losing others, found {address.scheme}://"
+        raise UsageError(said, next_command="karat gc")
     # First what pushes go by: a rule that nobody knows of would delete what they reuse.
     backend.put(KEY, seal(LifecycleRule(days=days)), replace=True)
     return _apply_s3(address.bucket, prefix, days)
 
 
-def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
+def _apply_s3(bucket: str, prefix: str, days: int) -> AppliedRule:
     try:
         import boto3  # type: ignore[import-untyped]
     except ImportError:
@@ -111,32 +110,13 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
         raise CannotVerify(said, next_command=then) from None
     finally:
         client.close()
-    return Applied(id=name, days=wanted["Expiration"]["Days"], changed=changed, others=len(others))
+    return AppliedRule(id=name, days=wanted["Expiration"]["Days"], changed=changed)
 
 
 def _code(error: Exception) -> str:
     answer = getattr(error, "response", {})
     code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
     return str(code or type(error).__name__)
-
-
-def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
-    """The rule to add by hand where karat could not add it without losing others."""
-    if scheme == "gs":
-        condition = {"age": days, "matchesPrefix": [prefix]}
-        rule: Any = {"rule": [{"action": {"type": "Delete"}, "condition": condition}]}
-        command = str(Command("gcloud", "storage", "buckets", "update", f"gs://{bucket}", "--lifecycle-file=RULE.json"))
-    else:
-        actions = {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}}
-        filters = {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]}
-        definition = {"actions": actions, "filters": filters}
-        rule = {"rules": [{"enabled": True, "name": "karat-expiring", "type": "Lifecycle", "definition": definition}]}
-        command = "az storage account management-policy create --policy @RULE.json"
-    return UsageError(
-        f"--lifecycle: expected s3://, whose rules karat can add to without losing others, found {scheme}://; "
-        f"add this rule to those that are there: {json.dumps(rule)}",
-        next_command=command,
-    )
 
 
 def read(backend: Backend) -> LifecycleRule | None:

@@ -27,7 +27,6 @@ class Limit(NamedTuple):
     unit: int = 1  # What the variable counts: 1 << 20 for megabytes.
 
     def value(self, env: Mapping[str, str] | None = None) -> int:
-        """The limit in force."""
         text = (os.environ if env is None else env).get(self.variable)
         if not text:
             return self.default * self.unit
@@ -63,9 +62,15 @@ DENSE = Limit("KARAT_MAX_DENSE_MB", 64 << 10, unit=_MB)
 """Bytes that members of a zip of captured cases may unpack to, all together, which are packed denser than the ratio."""
 RATIO = Limit("KARAT_MAX_RATIO", 100)
 """How many times its packed size a member of more than a few megabytes may unpack to."""
-LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)  # Bytes that a compressed log may unpack to.
+LOG = Limit("KARAT_MAX_LOG_MB", 256, unit=_MB)  # Bytes of a journal, or of what a query of an SQLite file gives.
 ROWS = Limit("KARAT_MAX_ROWS", 1_000_000)
 """Rows that a query of an SQLite file may give; its time is bounded by a multiple of them."""
+
+
+# What a file is opened with where a system has it; Windows would translate ends of lines in what is not opened as binary.
+CLOSED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 
 
 class TooLong(OSError):  # noqa: N818 - a state of the file
@@ -82,7 +87,7 @@ def read_plain(path: str | Path, limit: Limit | None = None, *, follow: bool = T
 
     A pipe would wait for ever and a device never end, so it is opened without waiting, and looked at before it is read.
     """
-    flags = os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = NO_WAIT | CLOSED | (0 if follow else NO_FOLLOW)
     with open(path, "rb", buffering=0, opener=lambda name, mode: os.open(name, mode | flags)) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):

@@ -26,14 +26,12 @@ def _walk(steps: Iterable[Step], text: str, places: Sequence[int]) -> Sequence[i
 
 
 def words(*choices: str) -> Step:
-    """One of some words."""
     return lambda text, places: sorted(
         {at + len(word) for word in set(choices) for at in places if text.startswith(word, at)}
     )
 
 
 def one(character: re.Pattern[str]) -> Step:
-    """One character of a kind."""
     return lambda text, places: [at + 1 for at in places if at < len(text) and character.match(text, at)]
 
 
@@ -43,12 +41,10 @@ def ahead(character: re.Pattern[str]) -> Step:
 
 
 def any_number(text: str, places: Sequence[int]) -> Sequence[int]:
-    """Any characters."""
     return range(places[0], len(text) + 1)
 
 
 def within_folder(text: str, places: Sequence[int]) -> Sequence[int]:
-    """Any characters but slashes."""
     found: list[int] = []
     covered = 0
     for at in places:

@@ -7,6 +7,7 @@ const ROWS = D.rows.map((values, id) => {
   const r = { id };
   D.fields.forEach((f, i) => { r[f] = values[i]; });
   for (const f of FLOATS) if (typeof r[f] === "string") r[f] = Number(r[f]);
+  if (r.tensor) { Object.assign(r, r.tensor.numbers); r.tensor = r.tensor.facts; if (typeof r.sqnr_db === "string") r.sqnr_db = Infinity; }
   [r.path, r.shape, r.identity] = D.files[r.file];
   if (typeof r.steady_rel_diff === "number") r.steady_rel_diff = -r.steady_rel_diff;
   r.word = VERDICTS[r.verdict];
@@ -17,6 +18,8 @@ const ROWS = D.rows.map((values, id) => {
 const number = (key, label, title) => ({ key, label, title, get: (r) => r[key], show: (r) => fmt(r[key]), num: true });
 const tally = (key, label, title) => ({ ...number(key, label, title), show: (r) => (r[key] == null ? "" : count(r[key])) });
 const place = (key, label, title) => ({ ...number(key, label, title), show: (r) => (r[key] == null ? "" : step(r[key])) });
+const TENSOR = [["outside", "Outside", "Elements outside the tolerance"], ["max_abs", "Max abs", "Largest |new − old|"], ["max_ulp", "ULP", "Largest difference in steps between neighbouring numbers"],
+  ["sqnr_db", "SQNR dB", "Signal to noise; exact where nothing differs"], ["cosine", "Cosine", "1 where both point the same way"]];
 const COLS = [
   { key: "verdict", label: "Verdict", get: (r) => r.verdict, show: (r) => badge(r.word) },
   { key: "file", label: "File", get: (r) => natural(r.path), show: (r) => pathEl(r.path, body.clientWidth < 700 ? body.clientWidth : $("head").children[1].clientWidth - 16) },
@@ -25,14 +28,15 @@ const COLS = [
   { ...number("change", "Change", "Mean of (new − old) / |old|; opposite signs cancel"), show: (r) => rise(r.change) },
   number("mean_abs_rel_diff", "Mean |·|", "Mean of |new − old| / |old|"),
   number("max_abs_rel_diff", "Max |·|", "Largest |new − old| / |old|"),
-  place("max_step", "@ step", "The step of the largest difference"),
+  place("max_step", ROWS.some((r) => r.tensor) ? "At" : "@ step", "The step of the largest difference"),
   place("first_diff_step", "First", "The first step that differs"),
   tally("steps_lost", "Lost", "Steps that had a value and are gone"),
   tally("steps_gained", "Gained", "Steps the old golden did not have"),
   tally("nan_gained", "NaN", "Steps whose value was finite and is not any more"),
   number("threshold_ratio", "× limit", "How far beyond the thresholds of its verdict"),
   number("tolerance_ratio", "× tol", "Largest |new − old| as a multiple of the metric's tolerance"),
-];
+  ...TENSOR.map(([key, label, title]) => (key === "outside" ? tally : number)(key, label, title)),
+].filter((c, i) => i < 3 || ROWS.some((r) => r[c.key] != null));
 
 /** Empty cells last, whichever way; numbers before names; ties in the order of gravity. */
 function compare(a, b, dir) {
@@ -330,7 +334,7 @@ function card(id) {
     el("div", { class: "card-top" }, badge(r.word), el("b", { class: "clip", title: plain(r.metric || "") }, plain(r.metric || "")), el("span", { class: "num", title: "max |·|" }, fmt(r.max_abs_rel_diff))),
     pathEl(r.path, 250),
     r.curve < 0 ? el("div", { class: "blank" }, r.curve === -2 ? "over the page's limit" : r.metric == null || r.tensor ? plain(r.because) : "no curve kept")
-      : lazyCanvas({ class: "mini", "aria-hidden": "true" }, (ctx, w, h, ink) => plot(ctx, w, h, ink, curve(r), { small: true, log: S.log, dots: r.shape !== "series" })));
+      : lazyCanvas({ class: "mini", "aria-hidden": "true" }, (ctx, w, h, ink) => plot(ctx, w, h, ink, curve(r), { small: true, log: S.log, dots: r.shape !== "series", limit: limitOf(r) })));
 }
 function clearGallery() { if (drawnFor) { $("gallery").replaceChildren(); moreSeen.disconnect(); drawnFor = null; } }
 function fillGallery() {
@@ -424,26 +428,9 @@ function build() {
   const why = [over && `${count(over)} over the page's limit of ${count(D.limit)} points (the gravest rows come first)`, kept && `${count(kept)} compared without keeping the values`].filter(Boolean);
   $("curveless").hidden = !why.length;
   $("curveless").textContent = (over + kept === 1 ? "1 row has" : count(over + kept) + " rows have") + " no curve: " + why.join(", ") + ".";
-  const cmd = $("command");
-  if (cmd) cmd.after(copyButton(cmd.textContent, "command"));
   for (const [k, what] of [["j k", "next, previous row (arrows, too, once in the table)"], ["Enter", "open or close the row"], ["Esc", "close the row"], ["/", "filter"], ["← →", "crosshair of the open row; Shift: ten steps; Home, End"], ["l", "logarithmic scales"], ["g", "table or gallery"], ["t", "light or dark"], ["?", "these keys"]])
     $("keys").querySelector("dl").append(el("dt", {}, ...k.split(" ").flatMap((key) => [el("kbd", {}, key), " "])), el("dd", {}, what));
 }
-
-// --- light and dark
-
-const THEMES = ["auto", "light", "dark"];
-let theme = "auto";
-try { theme = THEMES.includes(sessionStorage.getItem("karat-theme")) ? sessionStorage.getItem("karat-theme") : "auto"; } catch { /* storage may be forbidden */ }
-function setTheme(name) {
-  theme = name;
-  document.documentElement.dataset.theme = name;
-  $("theme").textContent = name[0].toUpperCase() + name.slice(1);
-  $("theme").setAttribute("aria-label", "Colours: " + name);
-  try { sessionStorage.setItem("karat-theme", name); } catch { /* storage may be forbidden */ }
-  redraw();
-}
-const nextTheme = () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % 3]);
 
 // --- events
 
@@ -486,7 +473,7 @@ $("clear").addEventListener("click", clear);
 $("nothing").querySelector("button").addEventListener("click", clear);
 $("as-table").addEventListener("click", () => toggleView("table"));
 $("as-gallery").addEventListener("click", () => toggleView("gallery"));
-$("theme").addEventListener("click", nextTheme);
+document.addEventListener("karat-theme", redraw);
 $("help").addEventListener("click", keys["?"]);
 let waiting = false;
 const later = () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; paint(); }); } };
@@ -498,9 +485,8 @@ addEventListener("beforeprint", () => { document.documentElement.dataset.theme =
 addEventListener("afterprint", () => { document.documentElement.dataset.theme = theme; redraw(); paint(); });
 new ResizeObserver(() => $("table").style.setProperty("--roof", roof() + "px")).observe($("bar"));
 
-for (const e of [$("rows"), document.querySelector(".tools")]) e.hidden = false;
+$("rows").hidden = false;
 build();
-setTheme(theme);
 readHash();
 apply();
 if (S.open >= 0) { current = S.open; reveal(S.open, false); }

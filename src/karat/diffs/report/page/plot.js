@@ -1,14 +1,7 @@
 // --- curves
 
-function unpack([kind, text]) {
-  const raw = atob(text), bytes = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
-  if (kind === "d") return new Float64Array(bytes.buffer);
-  if (kind === "f") return Float64Array.from(new Float32Array(bytes.buffer));
-  const scale = 10 ** kind;
-  return Float64Array.from(new Int32Array(bytes.buffer), (v) => (v === -2147483648 ? NaN : v / scale));
-}
-const unpackSteps = (s) => (s.length === 3 ? Float64Array.from({ length: s[2] }, (_, i) => s[0] + i * s[1]) : unpack(s));
+const unpack = (text) => new Float64Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+const unpackSteps = (s) => (Array.isArray(s) ? Float64Array.from({ length: s[2] }, (_, i) => s[0] + i * s[1]) : unpack(s));
 
 const LOST = 1, NAN = 2, GAINED = 3, GAP = ["", "lost", "NaN", "gained"];
 /** Both sides over the union of their steps; what became of each step; (new − old) / |old|. */
@@ -89,8 +82,11 @@ function logTicks(lo, hi) {
   for (let k = a; k <= b; k += every) out.push([k, Math.abs(k) < 4 ? String(Number((10 ** k).toPrecision(1))) : "1e" + k]);
   return b - a >= 1 ? out : ticks(lo, hi, 3).map(([v]) => [v, fmt(10 ** v)]);
 }
-/** One panel's vertical scale: its range, its ticks, and value → pixel. */
-function panel(top, bottom, arrays, log, zero, must) {
+/** The relative difference at which a row would be more than noise, as far as its own numbers tell. */
+const limitOf = (r) => (r.threshold_ratio > 0 && r.max_abs_rel_diff > 0 && Number.isFinite(r.threshold_ratio) ? r.max_abs_rel_diff / r.threshold_ratio : 1e-3);
+
+/** One panel's vertical scale: its range, its ticks, and value → pixel. `least`: it is at least so high, lest noise look like drift. */
+function panel(top, bottom, arrays, log, zero, must, least = 0) {
   const f = log ? (v) => Math.log10(Math.abs(v)) : (v) => v;
   let range = extent(arrays, log ? (v) => (zero ? v !== 0 : v > 0) : () => true);
   if (!range) return { top, bottom, ticks: [], y: () => NaN, empty: true };
@@ -105,6 +101,8 @@ function panel(top, bottom, arrays, log, zero, must) {
     if (m > 18 && wing && hi - lo > 4 * (over - below)) { off = true; lo = below; hi = over; }
   }
   if (zero && !log) { lo = Math.min(lo, 0); hi = Math.max(hi, 0); }
+  const lack = log ? 0 : (zero ? 2 * least : least * Math.max(Math.abs(lo), Math.abs(hi))) - (hi - lo);
+  if (lack > 0) { lo = zero ? Math.min(lo, -least) : lo - lack / 2; hi = zero ? Math.max(hi, least) : hi + lack / 2; }
   const flat = hi === lo, pad = flat ? Math.abs(hi) * 0.1 || 1 : (hi - lo) * 0.07;
   lo -= pad; hi += pad;
   const bad = log && !zero ? (v) => !(v > 0) : log ? (v) => v === 0 : () => false;
@@ -153,12 +151,12 @@ function shade(ctx, x0, x1, top, bottom, color) {
 }
 
 /** Old and new above, their relative difference below, one x axis. Returns where the steps are. */
-function plot(ctx, w, h, ink, c, { small, log, dots }) {
+function plot(ctx, w, h, ink, c, { small, log, dots, limit = 0 }) {
   const n = c.x.length, size = 11;
   ctx.font = size + "px " + (getComputedStyle(document.body).fontFamily);
   const top = small ? 4 : 20, floor = h - (small ? 4 : 24), split = Math.round(top + (floor - top) * 0.64);
-  const P = panel(top, split - (small ? 3 : 9), [c.o, c.n], log, false, c.worst < 0 ? [] : [c.o[c.worst], c.n[c.worst]]);
-  const Q = panel(split + (small ? 3 : 11), floor, [c.rel], log, true);
+  const P = panel(top, split - (small ? 3 : 9), [c.o, c.n], log, false, c.worst < 0 ? [] : [c.o[c.worst], c.n[c.worst]], Math.max(10 * limit, limit && 0.01));
+  const Q = panel(split + (small ? 3 : 11), floor, [c.rel], log, true, [], limit);
   const labels = small ? [] : [...P.ticks, ...Q.ticks].map((t) => ctx.measureText(t[1]).width);
   const left = small ? 3 : Math.max(30, ...labels) + 12, right = w - (small ? 3 : 14), wide = right - left;
   const x0 = c.x[0], span = c.x[n - 1] - x0;

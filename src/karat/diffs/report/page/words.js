@@ -1,5 +1,3 @@
-// Names of files and metrics are hostile: they reach the page through textContent and attributes only.
-const $ = (id) => document.getElementById(id);
 const D = JSON.parse($("data").textContent);
 const PACKED = JSON.parse($("curves").textContent);
 const VERDICTS = D.verdicts;
@@ -11,11 +9,7 @@ const SHOW_FAILS = 12, SHOW_WARNS = 4, SHOW_GROUPS = 8, SLACK = 600, AT_LEAST = 
 
 // --- words and numbers
 
-const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-/** Text with control and direction characters spelt out, so that a name cannot pose as another. */
-const plain = (s) => String(s).replace(INVISIBLE, (c) => "⟨" + c.charCodeAt(0).toString(16).padStart(4, "0") + "⟩");
 const minus = (s) => s.replace(/^-/, "−");
-const count = (n) => n.toLocaleString("en");
 const odd = (x) => (Number.isNaN(x) ? "NaN" : x < 0 ? "−∞" : "∞");
 
 /** 1.23e-4, −0.031, 0: three digits, a real minus sign. */
@@ -36,32 +30,8 @@ const step = (s) => (typeof s === "number" ? minus(String(s)) : plain(s));
 
 // --- elements
 
-function el(tag, props, ...kids) {
-  const e = document.createElement(tag);
-  for (const [k, v] of Object.entries(props || {})) {
-    if (v == null || v === false) continue;
-    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else e.setAttribute(k, v === true ? "" : v);
-  }
-  e.append(...kids.filter((kid) => kid != null && kid !== ""));
-  return e;
-}
 const badge = (word) => el("span", { class: "badge " + TONE[word] }, el("span", { class: "mark", "aria-hidden": "true" }, MARK[word]), word);
 
-function copyButton(text, what) {
-  const b = el("button", { type: "button", class: "copy", "aria-label": "Copy " + what }, "Copy");
-  b.addEventListener("click", async (ev) => {
-    ev.stopPropagation();
-    try { await navigator.clipboard.writeText(text); } catch {
-      const area = el("textarea", { "aria-hidden": "true", class: "off" });
-      area.value = text;
-      b.after(area); area.select(); document.execCommand("copy"); area.remove();
-    }
-    b.textContent = "Copied";
-    setTimeout(() => { b.textContent = "Copy"; }, 1200);
-  });
-  return b;
-}
 const command = (text) => el("span", { class: "next" }, el("code", {}, plain(text)), copyButton(text, "command"));
 
 /** A path that gives way in its middle where `room` is short: outer folders first, the end never. */
@@ -69,7 +39,7 @@ const paths = new WeakMap();
 function pathEl(full, room) {
   const short = plain(D.root && full.startsWith(D.root + "/") ? full.slice(D.root.length + 1) : full);
   const cut = short.lastIndexOf("/") + 1, fold = short.lastIndexOf("/", cut - 2) + 1, end = Math.max(cut, short.length - 14);
-  const e = el("span", { class: "path", title: plain(full), dir: "ltr" }, el("span", { class: "dirs", hidden: short.length * 7.6 > room }, short.slice(0, fold)),
+  const e = el("span", { class: "path", title: plain(full), dir: "ltr" }, el("span", { class: "dirs", hidden: !fold || short.length * 7.6 > room }, short.slice(0, fold)),
     el("span", { class: "head" }, el("span", { class: "case" }, short.slice(fold, cut)), short.slice(cut, end)), el("span", { class: "tail" }, short.slice(end)));
   paths.set(e, full);
   return e;

@@ -1,0 +1,1 @@
+"""Commands that compare, refresh and decide about goldens."""

@@ -1,0 +1,124 @@
+"""`karat check`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from karat.cli.output import Reports, complain, history_option, jobs_option, preset_option, report_options, typed
+from karat.findings import CannotVerify, ExitCode, UsageError
+
+_EXAMPLES = """
+  karat check results/golden_values.json --identity platform=dgx_h100
+  karat check out.csv --golden ci_expected_accuracy/inductor_timm_training.csv
+  karat check results/ --golden goldens/ --junit check.xml
+  karat check shards/1/out.csv shards/2/out.csv --golden table.csv
+  karat check runs/tensorboard --golden golden.json --exact 'lm loss'
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("actual", nargs=-1, required=True)
+@click.option(
+    "--golden",
+    default="auto",
+    show_default=True,
+    metavar="PATH|auto",
+    help="The golden, a folder of them, or REV:path; auto finds it by identity, then by file name.",
+)
+@click.option(
+    "--identity",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="State an identity that the path of ACTUAL does not: platform=dgx_h100. Repeatable.",
+)
+@click.option(
+    "--exact",
+    multiple=True,
+    metavar="GLOB",
+    help="Require these metrics to be equal, for deterministic tests. Repeatable.",
+)
+@click.option(
+    "--improved",
+    type=click.Choice(["fail", "warn"]),
+    help="How to treat a result that is better than its golden; warn by default.",
+)
+@click.option(
+    "--rows",
+    multiple=True,
+    metavar="GLOB",
+    help="ACTUAL is one shard of a table: require only these rows, and check all it has. Repeatable.",
+)
+@click.option(
+    "--rows-from",
+    multiple=True,
+    metavar="F",
+    help="The same for the rows named in this file, one per line; what follows a comma or a space is left out. Repeatable.",
+)
+@click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
+@report_options("karat.check/1", "html", "junit")
+@history_option
+@jobs_option
+@preset_option
+def command(*, identity: tuple[str, ...], rows_from: tuple[str, ...], out: Reports, **given: Any) -> int:
+    """Check a run against its golden; the gate for CI.
+
+    ACTUAL is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log,
+    or a folder of results. Anything missing fails, and so does a check that compared nothing.
+    """
+    from karat.api import check
+
+    given["rows"] = [*given["rows"], *(row for file in rows_from for row in _names_in(file))]
+    report = check(**given, identity=identity_of(identity))
+    from karat.checks import text
+
+    out.show(lambda: text.lines(report))
+    try:
+        out.write(
+            json=report.to_json, junit=lambda: text.render_junit(report), html=lambda: report.to_html(str(typed()))
+        )
+        found = list(report.all_findings())
+        out.tell_ci(
+            "karat check", report.headline(), found, own_junit=True, summary=lambda room: text.summary(report, room)
+        )
+    except CannotVerify as error:
+        if report.exit_code is not ExitCode.FAIL:
+            raise
+        # What failed is certain, also where a report of it could not be written.
+        complain(str(error), error.next_command)
+    if report.exit_code:
+        out.end(report.all_findings())
+    return int(report.exit_code)
+
+
+def identity_of(words: Iterable[str]) -> dict[str, str]:
+    """What `--identity KEY=VALUE` says, once for each key."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not key.isidentifier() or not value or found.setdefault(key, value) != value:
+            said = f"expected --identity KEY=VALUE, and each key once, found {word!r}"
+            raise UsageError(said, next_command="karat check --help")
+    return found
+
+
+def _names_in(file: str) -> list[str]:
+    """The rows that a shard's list names, as globs that fit these very names."""
+    from glob import escape
+    from pathlib import Path
+
+    from karat.system.foreign.limits import read_plain
+
+    try:
+        lines = read_plain(Path(file)).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise UsageError(
+            f"expected to read {file}, but: {error.strerror}", next_command="karat check --help"
+        ) from error
+    names = [re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in lines]
+    if not (found := [escape(name) for name in names if name and not name.startswith("#")]):
+        raise UsageError(f"expected names of rows in {file}, found none", next_command="karat check --help")
+    return found

@@ -1,0 +1,1 @@
+"""Commands that set karat up and explain it."""

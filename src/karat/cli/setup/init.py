@@ -1,0 +1,105 @@
+"""`karat init` and `karat doctor`: a tree without karat.toml, and a machine that lacks something."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from karat.cli.output import deliver, json_option, typed
+from karat.findings import UsageError
+from karat.report.terminal import aligned, say, widths
+from karat.report.words import count
+
+_EXAMPLES = """
+  karat init --dry-run      what karat would watch, and the file it would write
+  karat init
+  karat init --dry-run --json -
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--dry-run", is_flag=True, help="Print karat.toml instead of writing it.")
+@click.option("--force", is_flag=True, help="Replace a karat.toml that is there.")
+@json_option("karat.init/1")
+def command(*, dry_run: bool, force: bool, json_file: str | None) -> int:
+    """Recognise the goldens of this repository and write a commented karat.toml.
+
+    Knows the trees of Megatron-LM and of PyTorch's dynamo benchmarks, text files with losses as torchtitan keeps them,
+    files that are called goldens, and tests in pytest. Files are recognised by their content.
+    """
+    from msgspec import to_builtins
+
+    from karat.config import find
+    from karat.report.json import encode
+    from karat.setups.layouts import recognise
+    from karat.system import git
+
+    here = Path.cwd()
+    root = git.find_root(here) or here
+    if (there := find(here)) is not None and not dry_run and not (force and there.name == "karat.toml"):
+        mended = typed().plus("--dry-run")
+        raise UsageError(f"expected no configuration yet, found {there}; nothing was written", next_command=mended)
+    start = recognise(root)
+    if not dry_run:
+        deliver(start.file, start.toml)
+    if json_file is not None:
+        document = {"schema": "karat.init/1", "exit_code": 0, "written": not dry_run, **to_builtins(start)}
+        deliver(json_file, encode(document))
+    if json_file != "-":
+        verb = "would write" if dry_run else "wrote"
+        say(f"{verb} {start.file}: karat watches {count(start.goldens, 'golden')}")
+        rows = [("layout", "such as", "files"), *((one.name, one.example, f"{one.goldens:,}") for one in start.layouts)]
+        for row in rows:
+            say(aligned(row, widths(rows)))
+        if dry_run:
+            deliver("-", f"\n{start.toml}")
+        say(
+            f"next: {'karat init' if dry_run else 'karat audit' if start.goldens else 'pytest --karat-update'}",
+            sys.stderr,
+        )
+    return 0
+
+
+_STYLES = {"ok": "green", "missing": "dim", "warn": "yellow", "fail": "bold red", "unverified": "magenta"}
+_DOCTOR_EXAMPLES = """
+  karat doctor
+  karat doctor --offline --json -
+"""
+
+
+@click.command(epilog=_DOCTOR_EXAMPLES)
+@click.option("--offline", is_flag=True, help="Ask no server whether a token is valid.")
+@json_option("karat.doctor/1")
+def doctor(*, offline: bool, json_file: str | None) -> int:
+    """Say what karat lacks here, and the command that mends each.
+
+    Look at Python, git, the clone, karat.toml, tokens, extras, containers, Ray and Slurm; name the fix for each.
+
+    A token is never shown. It is tried only where karat.toml, CI or the remote origin names its server. What is only
+    `missing` matters to those who use it.
+    """
+    from msgspec import to_builtins
+
+    from karat.report.json import encode
+    from karat.report.terminal import COMMAND, Line, print_lines, say
+    from karat.setups.checkup import examine
+
+    found = examine(Path.cwd(), os.environ, offline=offline)
+    code = int(found.exit_code)
+    if json_file is not None:
+        deliver(json_file, encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found)}))
+    if json_file != "-":
+        wide = max(len(check.name) for check in found.checks)
+        lines: list[Line] = []
+        for check in found.checks:
+            lines.append(((f"{check.state:<11}", _STYLES[check.state]), (f"{check.name:<{wide}}  {check.says}", "")))
+            if check.fix and check.state != "ok":
+                lines.append(((f"{'':{wide + 13}}{check.fix}", COMMAND),))
+        print_lines(lines, sys.stdout)
+    graver = [check for state in ("fail", "unverified") for check in found.checks if check.state == state]
+    if graver:
+        say(f"next: {graver[0].fix}", sys.stderr)
+    return code

@@ -1,1 +1,0 @@
-"""The journal: everything a hunt did and saw, in one SQLite file."""

@@ -1,0 +1,1 @@
+"""Test suites of others, captured without touching a test file."""

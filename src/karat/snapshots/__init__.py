@@ -1,0 +1,1 @@
+"""Snapshots in pytest: what a test computed, held against the golden beside it."""

@@ -1,1 +1,0 @@
-"""Packing: the cases of capture directories as zips that any machine can verify."""

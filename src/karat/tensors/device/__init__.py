@@ -1,0 +1,1 @@
+"""Tensors that lie on a device, compared and measured there."""
