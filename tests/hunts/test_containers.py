@@ -239,10 +239,10 @@ def test_images_that_come_next_are_pulled_in_the_background(
     made = open_containers(settings(registry, image=own, end=end, ahead=2), STAGE, None, place)
     made.ahead(made.points)
     wanted = [point.parts["image"] for point in made.points]
-    while podman.run("image", "exists", wanted[1]).returncode != 0:
-        pass  # the test's own limit of time is what ends a wait in vain
+    for image in wanted[:2]:
+        while podman.run("image", "exists", image).returncode != 0:
+            pass  # the test's own limit of time is what ends a wait in vain
     made.close()
-    assert podman.run("image", "exists", wanted[0]).returncode == 0
     assert podman.run("image", "exists", wanted[2]).returncode != 0
 
 

@@ -7,6 +7,8 @@ moment leaves objects without a reference, never a reference without its objects
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +21,7 @@ from karat.findings import CannotVerify
 from karat.report.words import byte_size, count
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import STAGING, TOUCHING, Backend, StoredObject, StoreProblem, lifecycle
-from karat.store.leases import LeaseTimes, abandoned, lease, live_leases, other_collectors, store_busy
+from karat.store.leases import HeldLease, LeaseTimes, abandoned, lease, live_leases, other_collectors, store_busy
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
 from karat.store.pins import read_lock
 from karat.store.references import parse_date
@@ -28,6 +30,7 @@ from karat.system.command import Command
 from karat.system.pool import in_parallel
 
 _BATCH = 500
+_TRIES = 4  # to be the only collector
 Why = Literal["live", "newest", "pinned", "locked", "expired", "gone"]
 
 
@@ -110,33 +113,41 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
         now = datetime.now(UTC).timestamp()
         known = _known(backend, options, now)
         return _result(backend, options, known, _fates(backend, options, known, now))
-    with lease(backend, "gc", options.times) as held:
-        now = held.now()
-        if busy := other_collectors(backend, held, options.times):
-            raise store_busy(backend, busy[0])
-        known = _known(backend, options, now)
-        fates = _fates(backend, options, known, now)
-        # What killed processes left unfinished never had a name that means anything.
-        grace = max(options.grace, 1.0) * 3600
-        unfinished = (*backend.list(STAGING), *backend.list(TOUCHING))
-        gone = abandoned(backend, held, options.times)
-        gone += [one.key for one in unfinished if now - one.modified >= grace]
-        by_age = lifecycle.read(backend) is not None
-        if by_age:
-            renew_objects(backend, fates.old, options.workers)
+    for tries in range(_TRIES):
+        # Two that began at once have seen each other and both gave way; chance decides who is next.
+        time.sleep(random.uniform(0, options.times.poll) if tries else 0)  # noqa: S311
+        with lease(backend, "gc", options.times) as held:
+            busy = other_collectors(backend, held, options.times)
+            if not busy:
+                return _collect(backend, options, held)
+    raise store_busy(backend, busy[0])
+
+
+def _collect(backend: Backend, options: GcOptions, held: HeldLease) -> GcResult:
+    now = held.now()
+    known = _known(backend, options, now)
+    fates = _fates(backend, options, known, now)
+    # What killed processes left unfinished never had a name that means anything.
+    grace = max(options.grace, 1.0) * 3600
+    unfinished = (*backend.list(STAGING), *backend.list(TOUCHING))
+    gone = abandoned(backend, held, options.times)
+    gone += [one.key for one in unfinished if now - one.modified >= grace]
+    by_age = lifecycle.read(backend) is not None
+    if by_age:
+        renew_objects(backend, fates.old, options.workers)
+    held.check()
+    moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
+    list(in_parallel(moves, options.workers))
+    # A collector that was silent for long may have been given up by a push, and must stop.
+    for i in range(0, len(known.gone), _BATCH):
         held.check()
-        moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
-        list(in_parallel(moves, options.workers))
-        # A collector that was silent for long may have been given up by a push, and must stop.
-        for i in range(0, len(known.gone), _BATCH):
-            held.check()
-            references.forget(backend, known.gone[i : i + _BATCH])
-        for i in range(0, len(fates.delete), _BATCH):
-            held.check()
-            backend.delete(fates.delete[i : i + _BATCH])
-        backend.delete(gone)
-        freshened = len(fates.old) if by_age else 0
-        return _result(backend, options, known, fates, abandoned=len(gone), freshened=freshened)
+        references.forget(backend, known.gone[i : i + _BATCH])
+    for i in range(0, len(fates.delete), _BATCH):
+        held.check()
+        backend.delete(fates.delete[i : i + _BATCH])
+    backend.delete(gone)
+    freshened = len(fates.old) if by_age else 0
+    return _result(backend, options, known, fates, abandoned=len(gone), freshened=freshened)
 
 
 def _result(backend: Backend, options: GcOptions, known: _Known, fates: _Fates, **counts: int) -> GcResult:
