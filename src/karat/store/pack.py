@@ -34,7 +34,7 @@ from karat.store.zips import CombinedZip, Compression, PackedCase, PackedFile, p
 from karat.system.command import Command
 from karat.system.files import sync_folder, write_bytes
 from karat.system.hashes import is_sha256
-from karat.system.locks import hold
+from karat.system.locks import lock
 from karat.system.processes import available_cores
 from karat.tensors.tensor import Damaged
 
@@ -189,8 +189,7 @@ def staged_output(out: Path) -> Iterator[Path]:
     there = made[-1].parent if made else out
     staging = out / f"{STAGING}{os.urandom(6).hex()}"
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = hold(out)
+        handle = _hold_output(out)
         if handle is None:
             said = f"-o {out}: expected to be the only `karat pack` into it, found another one running"
             raise UsageError(said, next_command=Command("ls", "-la", str(out)))
@@ -205,16 +204,37 @@ def staged_output(out: Path) -> Iterator[Path]:
             yield staging
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+            with contextlib.suppress(OSError):  # a folder that holds something stays
+                for path in made:
+                    path.rmdir()
             os.close(handle)
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
         look = Command(*(("df", "-h") if full else ("ls", "-ld")), str(there))
         raise CannotVerify(said, next_command=look) from error
-    finally:
-        with contextlib.suppress(OSError):  # a folder that holds something stays
-            for path in made:
-                path.rmdir()
+
+
+def _hold_output(out: Path) -> int | None:
+    """OUT, made if need be, and its lock; None while another process packs into it.
+
+    A pack that fails takes the folders away that it made, so that what was just made or locked may be gone again.
+    """
+    for attempt in range(100):
+        with contextlib.ExitStack() as unless_held:
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                handle = os.open(out, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+                unless_held.callback(os.close, handle)
+                if not lock(handle):
+                    return None
+                if os.path.samestat(os.fstat(handle), out.stat()):
+                    unless_held.pop_all()
+                    return handle
+            except (FileExistsError, FileNotFoundError):
+                if attempt == 99 or (os.path.lexists(out) and not out.is_dir()):  # a file, or a link that leads nowhere
+                    raise
+    return None
 
 
 def _publish(work: Path, out: Path, outputs: Iterable[PackedFile]) -> None:
