@@ -223,3 +223,16 @@ def test_the_scanned_folder_is_not_imported_from(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code, *paths], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "10\n"
+
+
+def test_a_package_is_known_by_its_own_name_wherever_the_scan_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pkg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from op_test import OpTest as Base\n")
+    for name, module in (("A", "pkg"), ("B", "."), ("C", "..pkg")):
+        body = f"from {module} import Base\n\n\nclass {name}(Base):\n    def test_x(self): pass\n"
+        (folder / f"test_{name.lower()}.py").write_text(body)
+    monkeypatch.chdir(folder)
+    assert {row.name for row in scan(["."], ScanOptions(jobs=1)).op_tests} == {"A", "B", "C"}

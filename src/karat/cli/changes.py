@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from karat.cli.output import Reports, fail_on_option, report_options, typed
+from karat.cli.output import Reports, fail_on_option, repeatable, report_options, typed
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
@@ -30,13 +30,8 @@ _BETTER = ("higher", "lower", "equal")
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("sources", nargs=-1, metavar="[SERIES]...")
-@click.option(
-    "--logs",
-    multiple=True,
-    metavar="GLOB",
-    help="Logs, one per point; the date or commit is in their names. A glob or a folder. Repeatable.",
-)
-@click.option("--golden", "goldens", multiple=True, metavar="PATH", help="The history of a golden, in git. Repeatable.")
+@repeatable("--logs", "GLOB", "Logs, one per point; the date or commit is in their names. A glob or a folder.")
+@repeatable("--golden", "PATH", "The history of a golden, in git.", to="goldens")
 @click.option(
     "--metric",
     "metrics",
@@ -51,12 +46,7 @@ _BETTER = ("higher", "lower", "equal")
 @click.option("--step", default="last", show_default=True, metavar="last|mean|N", help="The value of a golden's curve.")
 @click.option("--table", default="", metavar="NAME", help="The table of an SQLite database.")
 @click.option("--stage", default="", metavar="KEY", help="One stage of a hunt; by default all.")
-@click.option(
-    "--better",
-    multiple=True,
-    metavar="[NAME=]higher|lower|equal",
-    help="Which direction is better, of all metrics or of one. Repeatable.",
-)
+@repeatable("--better", "[NAME=]higher|lower|equal", "Which direction is better, of all metrics or of one.")
 @click.option("--smallest", default="0", metavar="SIZE", help="Leave out smaller changes: 1%, or 0.01.")
 @click.option(
     "--false-alarms",

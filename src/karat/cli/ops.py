@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from karat.cli.group import LazyGroup
-from karat.cli.output import Reports, jobs_option, progress_line, report_options, typed
+from karat.cli.output import Reports, jobs_option, progress_line, repeatable, report_options, typed
 from karat.findings import exit_code
 
 COMMANDS = {
@@ -50,7 +50,7 @@ def list_command(*, what: str) -> int:
 
 @click.command("audit", epilog=_EXAMPLES)
 @click.argument("what", metavar="WHAT")
-@click.option("--select", multiple=True, metavar="GLOB", help="Only operators with such a name. Repeatable.")
+@repeatable("--select", "GLOB", "Only operators with such a name.")
 @click.option(
     "--level",
     type=click.Choice(["quick", "default", "deep"]),

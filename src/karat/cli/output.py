@@ -61,6 +61,12 @@ _WRITES = {
 }
 
 
+def repeatable(name: str, metavar: str, said: str, *, to: str | None = None) -> Callable[[F], F]:
+    """An option that may be given several times, handed on as `to`."""
+    names = (name, to) if to else (name,)
+    return click.option(*names, multiple=True, metavar=metavar, help=f"{said} Repeatable.")
+
+
 def json_option(schema: str) -> Callable[[F], F]:
     return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
 

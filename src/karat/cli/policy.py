@@ -15,6 +15,7 @@ from karat.cli.output import (
     fail_on_option,
     jobs_option,
     progress_line,
+    repeatable,
     report_options,
     request_options,
     typed,
@@ -64,21 +65,9 @@ _GATE_EXAMPLES = """
         " namespaces: their code runs. Default: as in karat.toml, else partial."
     ),
 )
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="NAME",
-    help="Require evidence on this device; overrides karat.toml. Repeatable.",
-)
+@repeatable("--device", "NAME", "Require evidence on this device; overrides karat.toml.", to="devices")
 @click.option("--update-baseline", is_flag=True, help="Remove operators from the baseline that no longer belong there.")
-@click.option(
-    "--add-to-baseline",
-    "added",
-    multiple=True,
-    metavar="OP",
-    help="Add an operator without evidence (a glob) to the baseline; refused in CI. Repeatable.",
-)
+@repeatable("--add-to-baseline", "OP", "Add an operator without evidence (a glob); refused in CI.", to="added")
 @report_options("karat.policy-gate/1", "junit")
 def gate_command(
     *,
@@ -152,7 +141,7 @@ _COVERAGE_EXAMPLES = """
 
 @click.command(epilog=_COVERAGE_EXAMPLES)
 @click.argument("places", metavar="[DIR]...", nargs=-1)
-@click.option("--op", "ops", multiple=True, metavar="GLOB", help="Only these ops. Repeatable.")
+@repeatable("--op", "GLOB", "Only these ops.", to="ops")
 @click.option("--all", "every", is_flag=True, help="A line per op, however many there are.")
 @report_options("karat.policy-coverage/1", "html")
 def coverage_command(*, places: tuple[str, ...], ops: tuple[str, ...], every: bool, out: Reports) -> int:
@@ -271,14 +260,8 @@ _SCAN_EXAMPLES = """
 
 @click.command(epilog=_SCAN_EXAMPLES)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
-    "--base-class",
-    "base_classes",
-    multiple=True,
-    metavar="NAME",
-    help="Another class whose subclasses are op tests, besides OpTest and the like. Repeatable.",
-)
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out files and folders. Repeatable.")
+@repeatable("--base-class", "NAME", "Another class whose subclasses are op tests.", to="base_classes")
+@repeatable("--exclude", "GLOB", "Leave out files and folders.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
 @report_options("karat.policy-scan/1", "sarif")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from karat.cli.output import Reports, progress_line, report_options, typed
+from karat.cli.output import Reports, progress_line, repeatable, report_options, typed
 from karat.findings import UsageError
 
 _EXAMPLES = """
@@ -30,7 +30,7 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
 @click.option(
     "--command", metavar="CMD", help="Run this; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths."
 )
-@click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path or test id matches. Repeatable.")
+@repeatable("--only", "GLOB", "Only cases whose path or test id matches.")
 @click.option("--framework", type=click.Choice(["torch", "jax", "numpy"]), help="Convert inputs; default: as captured.")
 @click.option("--rtol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
 @click.option("--atol", type=click.FloatRange(min=0), metavar="X", help=_OVERRIDE)
@@ -48,7 +48,7 @@ _OVERRIDE = "Override the recorded tolerance; the report says so."
 @click.option(
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep each case's files, in a new or empty folder."
 )
-@click.option("--env-pass", multiple=True, metavar="NAME", help="Let the program see this secret variable. Repeatable.")
+@repeatable("--env-pass", "NAME", "Let the program see this secret variable.")
 @click.option("--store", metavar="URL", help="The store of store:REF; overrides karat.toml.")
 @click.option(
     "--pytest", "as_pytest", is_flag=True, help="Run as a pytest session, one item per case; words after -- go to it."

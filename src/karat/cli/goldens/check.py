@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from karat.cli.output import Reports, complain, history_option, jobs_option, preset_option, report_options, typed
+from karat.cli.output import (
+    Reports,
+    complain,
+    history_option,
+    jobs_option,
+    preset_option,
+    repeatable,
+    report_options,
+    typed,
+)
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 _EXAMPLES = """
@@ -29,36 +38,16 @@ _EXAMPLES = """
     metavar="PATH|auto",
     help="The golden, a folder of them, or REV:path; auto finds it by identity, then by file name.",
 )
-@click.option(
-    "--identity",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="State an identity that the path of ACTUAL does not: platform=dgx_h100. Repeatable.",
-)
-@click.option(
-    "--exact",
-    multiple=True,
-    metavar="GLOB",
-    help="Require these metrics to be equal, for deterministic tests. Repeatable.",
-)
+@repeatable("--identity", "KEY=VALUE", "State an identity that the path of ACTUAL does not: platform=dgx_h100.")
+@repeatable("--exact", "GLOB", "Require these metrics to be equal, for deterministic tests.")
 @click.option(
     "--improved",
     type=click.Choice(["fail", "warn"]),
     help="How to treat a result that is better than its golden; warn by default.",
 )
-@click.option(
-    "--rows",
-    multiple=True,
-    metavar="GLOB",
-    help="ACTUAL is one shard of a table: require only these rows, and check all it has. Repeatable.",
-)
-@click.option(
-    "--rows-from",
-    multiple=True,
-    metavar="F",
-    help="The same for the rows named in this file, one per line; what follows a comma or a space is left out. Repeatable.",
-)
-@click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
+@repeatable("--rows", "GLOB", "ACTUAL is one shard of a table: require only these rows, and check all it has.")
+@repeatable("--rows-from", "F", "The same for the rows that this file names, one per line, up to a comma or a space.")
+@repeatable("--only", "GLOB", "Check only goldens whose path matches.")
 @report_options("karat.check/1", "html", "junit")
 @history_option
 @jobs_option

@@ -15,6 +15,7 @@ from karat.cli.output import (
     jobs_option,
     preset_option,
     progress_line,
+    repeatable,
     report_options,
     typed,
     with_exit_code,
@@ -47,8 +48,8 @@ _EXAMPLES = """
     help="Show the N gravest rows: by verdict, then by how far beyond the threshold.",
 )
 @report_options("karat.diff/1", "csv", "markdown", "html", "junit")
-@click.option("--only", multiple=True, metavar="GLOB", help="Compare only goldens whose path matches. Repeatable.")
-@click.option("--only-metric", multiple=True, metavar="GLOB", help="Compare only metrics that match. Repeatable.")
+@repeatable("--only", "GLOB", "Compare only goldens whose path matches.")
+@repeatable("--only-metric", "GLOB", "Compare only metrics that match.")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
 @jobs_option

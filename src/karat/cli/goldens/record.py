@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from karat.cli.output import Reports, deliver, json_option, one_report_each, preset_option, report_options, typed
+from karat.cli.output import (
+    Reports,
+    deliver,
+    json_option,
+    one_report_each,
+    preset_option,
+    repeatable,
+    report_options,
+    typed,
+)
 from karat.findings import UsageError, exit_code
 
 _EXAMPLES = """
@@ -21,13 +30,7 @@ _EXAMPLES = """
 @click.command(epilog=_EXAMPLES)
 @click.argument("actual", nargs=-1, required=True)
 @click.option("-o", "--output", "golden", required=True, metavar="GOLDEN", help="The golden to make or update.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="GLOB",
-    help="Take only these metrics; the rest of the golden stays as it was. Repeatable.",
-)
+@repeatable("--metric", "GLOB", "Take only these metrics; the rest of the golden stays as it was.", to="metrics")
 @click.option("--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a complete run.")
 @click.option("--format", metavar="NAME", help="The golden's format; by default the one it has, or series-json.")
 @click.option("--replace-samples", is_flag=True, help="Forget the samples of earlier runs.")
@@ -104,7 +107,7 @@ _TOLERANCE_EXAMPLES = """
     metavar="P",
     help="The rate of false alarms per checked run that you accept.",
 )
-@click.option("--metric", "metrics", multiple=True, metavar="GLOB", help="Only these metrics. Repeatable.")
+@repeatable("--metric", "GLOB", "Only these metrics.", to="metrics")
 @json_option("karat.tolerance/1")
 @preset_option
 def tolerance(*, rate: float, json_file: str | None, preset: str | None, **given: Any) -> int:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from karat.cli.output import Reports, preset_option, report_options, typed, with_exit_code
+from karat.cli.output import Reports, preset_option, repeatable, report_options, typed, with_exit_code
 from karat.findings import UsageError, exit_code
 from karat.report.terminal import say
 from karat.report.words import printable
@@ -101,15 +101,9 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.option("--dry-run", is_flag=True, help="Judge and report as usual, but write nothing.")
 @click.option("--write", is_flag=True, help="Required in CI (where CI is set) to rewrite goldens.")
 @click.option("--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones.")
-@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
-@click.option("--platform", "platforms", multiple=True, metavar="GLOB", help="Only these platforms. Repeatable.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="GLOB",
-    help="Take only these metrics (or columns); the rest of the file stays. Repeatable.",
-)
+@repeatable("--only", "GLOB", "Only goldens whose path matches.")
+@repeatable("--platform", "GLOB", "Only these platforms.", to="platforms")
+@repeatable("--metric", "GLOB", "Take only these metrics (or columns); the rest of the file stays.", to="metrics")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The run as it was after attempt N.")
 @click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded.")
 @click.option("--prune", is_flag=True, help="Remove table rows that are not in the new results.")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import Reports, history_option, preset_option, progress_line, report_options, typed
+from karat.cli.output import Reports, history_option, preset_option, progress_line, repeatable, report_options, typed
 from karat.findings import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
     from karat.reviews.review import Decision, Review
 
-_only = click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
+_only = repeatable("--only", "GLOB", "Only goldens whose path matches.")
 
 
 def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | None = None) -> Review:
@@ -105,7 +105,7 @@ def _deciding(command: Callable[..., int]) -> Callable[..., int]:
         (
             click.argument("globs", nargs=-1, metavar="[GLOB]..."),
             click.option("--group", "groups", multiple=True, metavar="N", help="A group, as karat review shows it."),
-            click.option("--exclude", multiple=True, metavar="GLOB", help="But not these. Repeatable."),
+            repeatable("--exclude", "GLOB", "But not these."),
             click.option("--metric", metavar="NAME", help="One metric or column of one golden."),
             click.option("--dry-run", is_flag=True, help="Say which goldens it would be, and do nothing."),
             report_options("karat.decision/1"),

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import Reports, complain, deliver, history_option, preset_option, progress_line, report_options
+from karat.cli.output import (
+    Reports,
+    complain,
+    deliver,
+    history_option,
+    preset_option,
+    progress_line,
+    repeatable,
+    report_options,
+)
 from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Severity, UsageError, exit_code
 
 _EXAMPLES = """
@@ -21,9 +30,9 @@ _EXAMPLES = """
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
-@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
+@repeatable("--only", "GLOB", "Only goldens whose path matches.")
 @click.option("--group", "groups", multiple=True, metavar="N", help="Only a group, as karat review shows it.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="But not these. Repeatable.")
+@repeatable("--exclude", "GLOB", "But not these.")
 @click.option("--force", is_flag=True, help="Stage despite a fail finding; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.hunt import ProbeCommand, plan_options, probe_options, report_options, search_options
-from karat.cli.output import deliver
+from karat.cli.output import deliver, repeatable
 from karat.findings import UsageError
 from karat.report.terminal import say
 from karat.system.command import Command
@@ -54,7 +54,7 @@ _ISSUE = """
 @click.option("--values", metavar="A,B,C", help="Of -- CMD: any texts; CMD finds its own in {value}.")
 @probe_options(needed=False)
 @search_options
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only look at this metric. Repeatable.")
+@repeatable("--metric", "NAME", "Only look at this metric.", to="metrics")
 @click.option("--stage", metavar="NAME", help="Start at this stage: its text, its timeline or its number from 0.")
 @plan_options
 @report_options
@@ -88,9 +88,7 @@ def command(*, hunt_toml: str | None, asked: Asked | None, out: Reports, **more:
     help="Lock files (requirements.txt with pins, pip freeze, uv.lock, pylock.toml), images (image:NAME:TAG), or pins: "
     "a==1.0,b==2.0..a==1.1,b==2.0.",
 )
-@click.option(
-    "--with", "requires", multiple=True, metavar="REQ", help="Install this as well, on both sides. Repeatable."
-)
+@repeatable("--with", "REQ", "Install this as well, on both sides.", to="requires")
 @click.option("--python", default="", metavar="P", help="The Python of both environments; default: this one.")
 @click.option(
     "--index", default="", metavar="URL", help="Another package index; default: as uv and pip are configured."

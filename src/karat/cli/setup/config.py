@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import deliver
+from karat.cli.output import deliver, repeatable
 from karat.findings import CannotVerify, UsageError
 from karat.report.terminal import say
 from karat.report.words import count
@@ -27,7 +27,7 @@ _EXAMPLES = """
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--show-origin", is_flag=True, help="Say where each value came from.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Show the rule of this metric. Repeatable.")
+@repeatable("--metric", "NAME", "Show the rule of this metric.", to="metrics")
 @click.option("--golden", metavar="PATH", help="Show rules as they hold for this golden.")
 @click.option("--from-suite", is_flag=True, help="Show what the suite's own tree says about its gate, and where.")
 @click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")

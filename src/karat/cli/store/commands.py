@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import Reports, bytes_line, json_option, one_report_each, report_options
+from karat.cli.output import Reports, bytes_line, json_option, one_report_each, repeatable, report_options
 from karat.cli.store import Meter, Report, jobs_option, notice, settings_of, store_option, workers_of
 from karat.findings import CannotVerify, KaratError, UsageError
 
@@ -107,7 +107,7 @@ def push(
 @click.argument("reference", metavar="REF")
 @click.argument("dest")
 @store_option
-@click.option("--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable.")
+@repeatable("--only", "GLOB", "Only cases whose path matches.")
 @click.option("--replace", is_flag=True, help="Replace the contents of DEST.")
 @click.option("--lock", metavar="FILE", help="Pull what this lock file names; what it does not name yet is added.")
 @click.option("--require-signed", is_flag=True, help="Refuse what no known key has signed.")
@@ -268,9 +268,7 @@ def pin(*, reference: str, store: str | None, reason: str | None, remove: bool, 
 @click.command(epilog=_GC_EXAMPLES)
 @store_option
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted and why; delete nothing.")
-@click.option(
-    "--lock", "locks", multiple=True, metavar="FILE", help="Keep what it names, as [store].locks do. Repeatable."
-)
+@repeatable("--lock", "FILE", "Keep what it names, as [store].locks do.", to="locks")
 @click.option(
     "--grace",
     type=click.FloatRange(0),

@@ -26,10 +26,14 @@ class Modules:
         self._shown: dict[str, str] = {}
         self._absolute: dict[str, str] = {}
         self._by_stem: dict[str, list[str]] = {}
+        self.stems: dict[
+            str, set[str]
+        ] = {}  # A path as shown → the names by which it is imported: links have their own.
         for shown, absolute in paths:
             self._shown[absolute] = shown
             self._absolute.setdefault(shown, absolute)
             self._by_stem.setdefault(stem(absolute), []).append(absolute)
+            self.stems.setdefault(shown, set()).add(stem(absolute))
         self._found: dict[tuple[str, str], str | None] = {}
 
     def find(self, module: str, beside: str) -> str | None:

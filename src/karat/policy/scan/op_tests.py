@@ -1,8 +1,7 @@
 """Every op test of the scanned files, those included that a factory makes, and which files can hold any.
 
-A name means an op test because it is a root's, or because a class statement, an assignment, an import or a function
-derives it from a name that does; and whoever uses it must spell it. So a word that is not derived from a root's, in any
-file, leads to no op test, and need not be looked up.
+A file can only hold op tests if it names what they are made of, or imports from a file that does; and whoever imports a
+module must spell its name, or dots alone. What does neither is not parsed.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from itertools import chain
 from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail
-from karat.policy.scan.facts import Expression, FileFacts, Made, Scope
+from karat.policy.scan.facts import FileFacts, Made, Scope
 from karat.policy.scan.names import Class, Function, Lineage, Names, Outside, Place, short_name
 from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
-from karat.policy.scan.vocabulary import MARK, ROOT_SUFFIX, ROOTS, WRAPPERS
+from karat.policy.scan.vocabulary import MARK, WRAPPERS
 from karat.system.command import Command
 from karat.system.foreign.limits import SOURCE, read_plain
 from karat.system.forks import chunks_of, helpers_for, spread
 
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
+_DOTS_ALONE = re.compile(rb"from\s*\.[.\s]*import")
 _EMPTY_FILE = FileFacts(scopes=(Scope(kind="module"),))
 _DEEPEST = 6  # Factories that call factories.
 _CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
@@ -68,7 +68,8 @@ def glance(path: str, matters: Callable[[bytes], object] = MARK.search) -> FileF
 
 
 def _spells(names: Collection[str], source: bytes) -> bool:
-    return not {word.decode("utf-8", "replace") for word in _WORDS.findall(source)}.isdisjoint(names)
+    found = {word.decode("utf-8", "replace") for word in _WORDS.findall(source)}
+    return not found.isdisjoint(names) or _DOTS_ALONE.search(source) is not None
 
 
 @contextmanager
@@ -100,66 +101,14 @@ def cannot_read(path: str, why: str) -> Finding:
     return fail("cannot-read", f"cannot be read: {why}", path=path, next=Command("ls", "-ld", path))
 
 
-class Kin:
-    """Words that may mean an op test, or a function that makes one, in any file; roots are kin in any case."""
-
-    def __init__(self, roots: Collection[str] = ()) -> None:
-        self.words = {root.rpartition(".")[2] for root in roots}
-        self._leads: set[tuple[str, str]] = set()  # A word, and one that some file derives from it.
-
-    def means(self, words: Iterable[str]) -> bool:
-        """Whether one of the words may mean an op test."""
-        return any(word in self.words or word in ROOTS or word.endswith(ROOT_SUFFIX) for word in words)
-
-    def learn(self, facts: FileFacts) -> None:
-        """What a file derives from what."""
-        self._leads.update(_derived(facts))
-
-    def settle(self) -> None:
-        while used := {lead for lead in self._leads if self.means((lead[0],))}:
-            self._leads -= used
-            self.words.update(derived for _, derived in used)
-
-
-def words_of(reference: Expression) -> Iterator[str]:
-    """Every name that an expression spells, as far as names are looked up in it."""
-    for name in (*reference.names, reference.function):
-        yield from filter(None, name.split("."))
-    for inner in (*reference.arguments, *reference.keywords.values()):
-        yield from words_of(inner)
-
-
-def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
-    """(a word, a word that is derived from it)."""
-    for binding in facts.bindings:
-        if binding.kind == "class":
-            yield facts.classes[binding.index].name, binding.name
-        elif binding.kind == "from":
-            yield binding.target, binding.name
-        elif binding.reference is not None:
-            yield from ((word, binding.name) for word in words_of(binding.reference))
-    around: list[tuple[str, ...]] = []  # For each scope the functions that it is, or stands in.
-    for scope in facts.scopes:  # a scope is opened after the one it stands in
-        outer = around[scope.parent] if scope.parent >= 0 else ()
-        around.append((*outer, scope.name) if scope.kind == "function" else outer)
-        for parameter, default in scope.defaults.items():
-            yield from ((word, parameter) for word in words_of(default))
-    # Whatever may make a function hand on a class, or make one.
-    inside = [(made.scope, made.call) for made in facts.made]
-    for cls in facts.classes:
-        yield from ((word, cls.name) for base in cls.bases for word in words_of(base))
-        inside += [(cls.scope, base) for base in cls.bases]
-    for index, scope in enumerate(facts.scopes):
-        inside += [(index, each) for each in (*scope.defaults.values(), *scope.returns)]
-    for index, reference in inside:
-        yield from ((word, name) for word in words_of(reference) for name in around[index])
-
-
 class ParsedFiles:
     """The facts of files; those that did not matter at first are parsed when they turn out to."""
 
-    def __init__(self, found: Mapping[str, FileFacts | None], kin: Kin) -> None:
-        self._kin = kin
+    def __init__(
+        self, found: Mapping[str, FileFacts | None], stems: Mapping[str, Collection[str]], roots: Collection[str] = ()
+    ) -> None:
+        self._stems = stems  # Path → the names by which it is imported.
+        self._roots = {root.rpartition(".")[2] for root in roots}
         self.parsed = {path: facts for path, facts in found.items() if facts is not None}
         self._marked = {*self.parsed}
         self._waiting = [path for path, facts in found.items() if facts is None]
@@ -172,24 +121,16 @@ class ParsedFiles:
         return found if found.scopes else _EMPTY_FILE  # one that cannot be read binds nothing
 
     def relevant(self, jobs: int | None) -> list[str]:
-        """Files that may hold op tests: those that name them, and those that spell a word that is kin."""
-        fresh, known = [*self.parsed], set[str]()
-        while True:
-            for path in fresh:
-                self._kin.learn(self.facts(path))
-            self._kin.settle()
-            words, known = self._kin.words - known, {*self._kin.words}
-            if not words:
-                return sorted(self.parsed)
-            found = zip(
-                self._waiting,
-                look(self._waiting, partial(glance, matters=partial(_spells, words)), jobs=jobs),
-                strict=True,
-            )
-            matter = {path: facts for path, facts in found if facts is not None}
-            self.parsed |= matter
-            fresh = [*matter]
-            self._waiting = [path for path in self._waiting if path not in matter]
+        """Files that may hold op tests: those that name them, and those that spell a module that does."""
+        names, known = {*chain(*map(self._stems.__getitem__, self.parsed)), *self._roots}, set[str]()
+        while self._waiting and names - known:
+            matters = partial(_spells, names - known)
+            found = look(self._waiting, partial(glance, matters=matters), jobs=jobs)
+            fresh = {path: facts for path, facts in zip(self._waiting, found, strict=True) if facts is not None}
+            self.parsed |= fresh
+            self._waiting = [path for path in self._waiting if path not in fresh]
+            names, known = names.union(*map(self._stems.__getitem__, fresh)), names
+        return sorted(self.parsed)
 
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
@@ -220,9 +161,8 @@ class OpTestClass:
 class World:
     """Finds op tests in files that are all known."""
 
-    def __init__(self, names: Names, kin: Kin, roots: Collection[str] = ()) -> None:
+    def __init__(self, names: Names, roots: Collection[str] = ()) -> None:
         self.names = names
-        self._kin = kin
         self.lineage = Lineage(names, roots)
         self._seen: set[tuple[Class, tuple[tuple[str, bool], ...], str, int]] = set()
         self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
@@ -234,8 +174,6 @@ class World:
         made: dict[tuple[str, int], list[OpTestClass]] = {}
         for path in paths:
             for call in self.names.facts(path).made:
-                if not self._kin.means(words_of(call.call)):
-                    continue
                 for found in self._expand(Place(path, call.scope, call.line), call):
                     made.setdefault((found.cls.path, found.cls.index), []).append(found)
         # A factory may stand in a file that holds nothing else of op tests.
@@ -249,8 +187,6 @@ class World:
                     yield from (one for one in instances if self.lineage.is_op_test(one.cls))
 
     def _class(self, path: str, facts: FileFacts, index: int) -> Iterator[OpTestClass]:
-        if not self._kin.means((facts.classes[index].name,)):
-            return
         cls = self.names.instance(path, index)
         if self.lineage.is_root(cls) or not self.lineage.is_op_test(cls):
             return

@@ -21,7 +21,6 @@ from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, OpTestRow, State
 from karat.policy.scan.names import Class, Modules, Names, Place
 from karat.policy.scan.op_tests import (
-    Kin,
     OpTestClass,
     ParsedFiles,
     Progress,
@@ -110,10 +109,9 @@ def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: 
         shown = [path for path, _ in found.files]
         glances = look(shown, glance, jobs=options.jobs, progress=progress)
         modules = Modules([*found.files, *found.links])
-        kin = Kin(options.base_classes)
-        files = ParsedFiles(dict(zip(shown, glances, strict=True)), kin)
+        files = ParsedFiles(dict(zip(shown, glances, strict=True)), modules.stems, options.base_classes)
         relevant = files.relevant(options.jobs)
-        world = World(Names(modules, files.facts), kin, options.base_classes)
+        world = World(Names(modules, files.facts), options.base_classes)
         tests = list(world.op_tests(relevant))
         rows, findings = _inspect(world, tests, options)
         for path in files.parsed:
