@@ -15,7 +15,6 @@ from functools import cache
 from importlib import import_module, resources
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -26,12 +25,12 @@ _Limit: TypeAlias = Mapping[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class PublishedSchema(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedSchema(msgspec.Struct, frozen=True):
     """What the structs of a document do not say of it."""
 
     name: str
+    description: str = ""  # By default that it is what the command of the title came to.
     title: str = ""  # By default the command that the name says: `karat policy gate` of `karat.policy-gate/1`.
-    description: str
     limits: Mapping[str, Mapping[str, Any]] = {}
     """What holds for a field, as `field` or `Struct.field`, that its type does not say."""
     signed: Sequence[str] = ()  # Fields whose whole numbers count nothing and may be below zero; `*` for all.
@@ -63,51 +62,47 @@ _TENSOR_FILES: _Limit = {"enum": ["inputs.safetensors", "expected.safetensors"]}
 _RATES = ("confidence", "rate", "rate_bound", "rate_expected")
 
 
-def _report(
-    *,
-    also: Mapping[str, _Limit] = MappingProxyType({}),
-    limits: Mapping[str, _Limit] = MappingProxyType({}),
-    **more: Any,
-) -> PublishedSchema:
+def _report(name: str, description: str = "", **more: Any) -> PublishedSchema:
     """A report's: its exit code stands beside the fields of the struct, and its findings are as in every other."""
-    return PublishedSchema(also={**_EXIT_CODE, **also}, limits={**_FINDING, **limits}, **more)
+    joined = {"also": {**_EXIT_CODE, **more.pop("also", {})}, "limits": {**_FINDING, **more.pop("limits", {})}}
+    return PublishedSchema(name, description, **joined, **more)
 
 
 _STRUCTS: dict[str, PublishedSchema] = {
     "policy.journal:Record": PublishedSchema(
-        name="karat.evidence/1",
-        title="A line of a journal of evidence",
-        description="What a worker of a test run leaves about gradients: JSON Lines, one record each; the first is"
-        " began, the last ended. Keys that hold their default are left out.",
+        "karat.evidence/1",
+        "What a worker of a test run leaves about gradients: JSON Lines, one record each; the first is began, the last"
+        " ended. Keys that hold their default are left out.",
+        "A line of a journal of evidence",
         signed=("*",),
     ),
     "policy.approvals.reviews:SignOffList": PublishedSchema(
-        name="karat.sign-off/1",
-        title="A sign-off",
-        description="Changes that approvers have read, to be signed with `ssh-keygen -Y sign -n karat-policy`; as TOML.",
+        "karat.sign-off/1",
+        "Changes that approvers have read, to be signed with `ssh-keygen -Y sign -n karat-policy`; as TOML.",
+        "A sign-off",
         limits={"digest": _SHA256, "change": {"enum": ["added", "changed", "removed"]}},
         open=("*",),
     ),
     "captures.records:CaptureClaim": PublishedSchema(
-        name="karat.claim/1",
-        title="a claim of a capture session",
-        description="Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
+        "karat.claim/1",
+        "Who captures one identity in a session: DIR/.karat/SESSION/claims/HASH.json.",
+        "a claim of a capture session",
         optional=("CaptureClaim.run",),
         open=("*",),
     ),
     "refreshes.identity:ArtifactManifest": PublishedSchema(
-        name="karat.artifact/1",
-        title="karat-manifest.json",
-        description="What an artifact says of itself: it wins over every name. All but the schema is optional.",
+        "karat.artifact/1",
+        "What an artifact says of itself: it wins over every name. All but the schema is optional.",
+        "karat-manifest.json",
         limits={"attempt": {"minimum": 1}},
         signed=("run_id", "job_id"),
         open=("*",),
     ),
     "bundles.manifest:Manifest": PublishedSchema(
-        name="karat.bundle/2",
-        title="manifest.json of a captured case",
-        description="Inputs, expected outputs and program of one test, and how to know that they still are what was"
-        " captured. An infinite number is written as null.",
+        "karat.bundle/2",
+        "Inputs, expected outputs and program of one test, and how to know that they still are what was captured. An"
+        " infinite number is written as null.",
+        "manifest.json of a captured case",
         limits={
             "sha256": _SHA256,
             "digest": {"pattern": "^(blake3|sha256):[0-9a-f]{64}$"},
@@ -120,24 +115,22 @@ _STRUCTS: dict[str, PublishedSchema] = {
         signed=("max_ulp",),
     ),
     "bundles.index:Index": PublishedSchema(
-        name="karat.index/1",
-        title="index.json",
-        description="What a packed zip holds. There is one way to write it: an indent of one space, keys in this"
-        " order, a final newline.",
+        "karat.index/1",
+        "What a packed zip holds. There is one way to write it: an indent of one space, keys in this order, a final newline.",
+        "index.json",
         limits={"sha256": _SHA256},
     ),
     "store.snapshot:Snapshot": PublishedSchema(
-        name="karat.snapshot/2",
-        title="a snapshot of a store",
-        description="Every case of a push, file by file, and the objects that hold them. Its own sha256 is the"
-        " digest that consumers pin.",
+        "karat.snapshot/2",
+        "Every case of a push, file by file, and the objects that hold them. Its own sha256 is the digest that consumers pin.",
+        "a snapshot of a store",
         limits={"digest": {"pattern": "^((blake3:)?[0-9a-f]{64})?$"}},
         never_null=("SnapshotFile.pack", "SnapshotFile.tail"),
     ),
     "store.references:SnapshotReference": PublishedSchema(
-        name="karat.reference/1",
-        title="a reference of a store",
-        description="One push under a name: refs/NAME/DATE-DIGEST.json.",
+        "karat.reference/1",
+        "One push under a name: refs/NAME/DATE-DIGEST.json.",
+        "a reference of a store",
         also={"sha256": {"type": "string", **_SHA256}},
         limits=_STORE,
         optional=("SnapshotReference.signature",),
@@ -145,20 +138,16 @@ _STRUCTS: dict[str, PublishedSchema] = {
     ),
     # Reports: the struct, with what stands beside its fields.
     "store.pack:Packed": _report(
-        name="karat.pack/1",
-        description="What packing captured cases came to.",
-        limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}},
+        "karat.pack/1", limits={**_STORE, "directories": _AT_LEAST_ONE, "state": {"enum": ["refused", "written"]}}
     ),
     "store.verify:VerifyReport": _report(
-        name="karat.verify/1",
-        description="What verifying folders, zips and stores came to.",
+        "karat.verify/1",
         also={"zips": _COUNT, "cases": _COUNT, "tensors": _COUNT, "size": _COUNT},
         limits={"seconds": {"minimum": 0}, "targets": _AT_LEAST_ONE},
     ),
     "runs.record:Recorded": _report(
-        name="karat.record/1",
-        description="What recording a golden came to. Relative differences are (old - new) / old. A number that JSON"
-        " cannot hold is null.",
+        "karat.record/1",
+        "What recording a golden came to. Relative differences are (old - new) / old. A number that JSON cannot hold is null.",
         limits={
             "verdict": _VERDICT,
             "shape": {"enum": ["series", "table", "document"]},
@@ -168,8 +157,8 @@ _STRUCTS: dict[str, PublishedSchema] = {
         signed=("first_diff_step", "first_step", "last_step"),
     ),
     "runs.tolerance:Tolerances": _report(
-        name="karat.tolerance/1",
-        description="Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
+        "karat.tolerance/1",
+        "Rules recommended from repeated runs of one test, with their false-alarm rates per checked run.",
         also={"rate_shown": {"type": "boolean"}, "runs_needed": _COUNT, "toml": {"type": "string"}},
         limits={
             **{name: {"minimum": 0} for name in ("atol", "rtol", "observed")},
@@ -178,54 +167,27 @@ _STRUCTS: dict[str, PublishedSchema] = {
             "Tolerances.runs": {"minItems": 2},
         },
     ),
-    "reviews.report:ReviewReport": _report(
-        name="karat.review/1",
-        description="The changed goldens to decide about, worst first, and what has been decided.",
-        limits={"states": {"additionalProperties": _COUNT}},
-    ),
-    "reviews.review:Decision": _report(
-        name="karat.decision/1",
-        title="karat accept and karat reject",
-        description="What was decided about changed goldens, and done; findings say how to have back what was there.",
-    ),
-    "audits.audit:AuditReport": _report(
-        name="karat.audit/1", description="What is wrong with the goldens of a tree as it stands, gravest first."
-    ),
-    "audits.lint:LintReport": _report(
-        name="karat.lint/1", description="What is wrong with the files that were checked, gravest first."
-    ),
-    "ops.audit:OpsReport": _report(
-        name="karat.ops/1",
-        title="karat ops audit",
-        description="What an audit of a framework's operators came to: operator × column, and each fault's script.",
-        signed=("element", "input", "output"),
-    ),
+    "reviews.report:ReviewReport": _report("karat.review/1", limits={"states": {"additionalProperties": _COUNT}}),
+    "reviews.review:Decision": _report("karat.decision/1", title="karat accept and karat reject"),
+    "audits.audit:AuditReport": _report("karat.audit/1"),
+    "audits.lint:LintReport": _report("karat.lint/1"),
+    "ops.audit:OpsReport": _report("karat.ops/1", title="karat ops audit", signed=("element", "input", "output")),
     "setups.layouts:Start": PublishedSchema(
-        name="karat.init/1",
-        description="The goldens that a repository was found to have, and the karat.toml for them.",
+        "karat.init/1",
+        "The goldens that a repository was found to have, and the karat.toml for them.",
         also={"exit_code": {"enum": [0]}, "written": {"type": "boolean"}},
     ),
-    "setups.checkup:Checkup": _report(
-        name="karat.doctor/1", description="What karat needs of a machine and a folder, and what is missing."
-    ),
-    "policy.gate.decision:GateReport": _report(
-        name="karat.policy-gate/1",
-        description="Evidence of test runs held against the rule and its exemptions.",
-        signed=("line", "ran", "total"),
-    ),
+    "setups.checkup:Checkup": _report("karat.doctor/1"),
+    "policy.gate.decision:GateReport": _report("karat.policy-gate/1", signed=("line", "ran", "total")),
     "policy.coverage:Coverage": _report(
-        name="karat.policy-coverage/1",
-        description="Which gradients have evidence: op × dtype × device × mode × order.",
+        "karat.policy-coverage/1",
+        "Which gradients have evidence: op × dtype × device × mode × order.",
         limits={"states": {"additionalProperties": _COUNT, "minProperties": 8, "maxProperties": 8}},
     ),
-    "policy.scan.scanner:ScanReport": _report(
-        name="karat.policy-scan/1",
-        description="What reading op tests without running them came to.",
-        limits={"paths": _AT_LEAST_ONE},
-    ),
+    "policy.scan.scanner:ScanReport": _report("karat.policy-scan/1", limits={"paths": _AT_LEAST_ONE}),
     "policy.approvals.check:Approvals": _report(
-        name="karat.policy-approvals/1",
-        description="The waivers that a range of commits adds or makes laxer, and who approved them.",
+        "karat.policy-approvals/1",
+        "The waivers that a range of commits adds or makes laxer, and who approved them.",
         limits={
             "base": _COMMIT,
             "head": _COMMIT,
@@ -234,64 +196,45 @@ _STRUCTS: dict[str, PublishedSchema] = {
         },
     ),
     "hunts.model:HuntReport": PublishedSchema(
-        name="karat.hunt/1",
-        description="Everything a hunt found.",
+        "karat.hunt/1",
         also=_EXIT_CODE,
         optional=("exit_code", "Span.between", "Analysis.noise", "Analysis.notes", "Analysis.outliers"),
         open=("*",),
         signed=("*",),
     ),
     "hunts.hunt:HuntPlan": PublishedSchema(
-        name="karat.hunt-plan/1",
-        title="karat hunt run --dry-run",
-        description="What a hunt would do.",
-        signed=("*",),
-        also={"exit_code": {"enum": [0]}},
+        "karat.hunt-plan/1", title="karat hunt run --dry-run", signed=("*",), also={"exit_code": {"enum": [0]}}
     ),
-    "hunts.hunt:Tried": PublishedSchema(
-        name="karat.hunt-try/1",
-        title="karat hunt try",
-        description="One point of a hunt, or two, run by hand.",
-        signed=("*",),
-    ),
+    "hunts.hunt:Tried": PublishedSchema("karat.hunt-try/1", title="karat hunt try", signed=("*",)),
     "hunts.report.terminal:ShownPoint": PublishedSchema(
-        name="karat.hunt-point/1",
-        title="karat hunt show",
-        description="One point of a hunt.",
-        optional=("ShownAttempt.log",),
-        signed=("*",),
+        "karat.hunt-point/1", title="karat hunt show", optional=("ShownAttempt.log",), signed=("*",)
     ),
 }
 """Struct → the file or report that it is written as."""
 
 _RESULTS: dict[str, PublishedSchema] = {
-    f"store.{home}": PublishedSchema(name=f"karat.{verb}/1", description=text, limits=limits)
-    for verb, home, text, limits in (
-        ("push", "push:Pushed", "What a push sent, or would send.", _STORE),
-        ("pull", "pull:Pulled", "What a pull brought.", _STORE),
-        ("ls", "inventory:StoreListing", "What a store holds.", _STORE),
-        ("gc", "gc:GcResult", "What a collection deleted or would delete, and why.", _STORE),
-        (
-            "pin",
-            "pins:Pinned",
-            "What is pinned now, or not any more.",
-            {**_STORE, "reason": {"minLength": 1}, "Pin.schema": {"enum": ["karat.pinned/1"]}},
-        ),
-    )
+    **{
+        f"store.{home}": PublishedSchema(f"karat.{home.partition(':')[0]}/1", limits=_STORE)
+        for home in ("push:Pushed", "pull:Pulled", "gc:GcResult")
+    },
+    "store.inventory:StoreListing": PublishedSchema("karat.ls/1", limits=_STORE),
+    "store.pins:Pinned": PublishedSchema(
+        "karat.pin/1", limits={**_STORE, "reason": {"minLength": 1}, "Pin.schema": {"enum": ["karat.pinned/1"]}}
+    ),
 }
 """Struct → the report of which it is the `result`; null where there is none."""
 
 _BY_NAME: dict[str, PublishedSchema] = {
     "store.pins:Locked": PublishedSchema(
-        name="karat.bundle-lock/1",
-        title="bundles.lock.json",
-        description="Which snapshot each name stands for here; one sorted line per name.",
+        "karat.bundle-lock/1",
+        "Which snapshot each name stands for here; one sorted line per name.",
+        "bundles.lock.json",
         limits=_STORE,
     ),
     "goldens.provenance:LockEntry": PublishedSchema(
-        name="karat.lock/1",
-        title="goldens.lock.json",
-        description="Where each golden came from: one sorted line per golden, by path relative to this file's folder.",
+        "karat.lock/1",
+        "Where each golden came from: one sorted line per golden, by path relative to this file's folder.",
+        "goldens.lock.json",
         limits={"sha256": _SHA256, "attempt": {"minimum": 1}},
     ),
 }
@@ -337,7 +280,8 @@ def schema_of(kind: Any, about: PublishedSchema) -> dict[str, Any]:
         if struct.__name__ in components:
             _complete(components[struct.__name__], struct, about)
     title = about.title or about.name.partition("/")[0].replace(".", " ").replace("-", " ")
-    whole = {"$schema": DIALECT, "$id": about.name, "title": title, "description": about.description}
+    said = about.description or f"What `{title}` came to."
+    whole = {"$schema": DIALECT, "$id": about.name, "title": title, "description": said}
     if isinstance(kind, type) and kind.__name__ in components:
         inner = components.pop(kind.__name__)
         also = {"schema": {"const": about.name}, **about.also}
