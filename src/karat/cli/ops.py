@@ -11,7 +11,6 @@ import click
 
 from karat.cli.group import LazyGroup
 from karat.cli.output import Reports, jobs_option, progress_line, repeatable, report_options, typed
-from karat.findings import exit_code
 
 COMMANDS = {
     "list": "List the operators of a framework or a module, and why some cannot be audited.",
@@ -102,7 +101,6 @@ def audit_command(  # noqa: PLR0913 - one parameter per option
     from karat.ops import report as reports
     from karat.ops.audit import SCHEMA, audit, earlier, judged, known_faults
     from karat.ops.worker import WorkerSetup
-    from karat.report.json import encode_report
     from karat.system.dates import day
     from karat.system.processes import available_cores
 
@@ -119,7 +117,5 @@ def audit_command(  # noqa: PLR0913 - one parameter per option
         progress=progress_line(sys.stderr, "auditing operators {done}/{total}", least=2, every=1),
     )
     report = judged(found, known=entries, against=before, today=day(os.environ))
-    out.write(json=lambda: encode_report(SCHEMA, report), html=lambda: reports.render_html(report, str(typed())))
-    out.show(lambda: reports.lines(report, everything=everything))
-    out.end(report.findings)
-    return int(exit_code(report.findings))
+    html = lambda: reports.render_html(report, str(typed()))  # noqa: E731
+    return out.finish(SCHEMA, report, lambda: reports.lines(report, everything=everything), html=html)

@@ -67,10 +67,6 @@ def repeatable(name: str, metavar: str, said: str, *, to: str | None = None) -> 
     return click.option(*names, multiple=True, metavar=metavar, help=f"{said} Repeatable.")
 
 
-def json_option(schema: str) -> Callable[[F], F]:
-    return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
-
-
 class Reports(msgspec.Struct, frozen=True):
     """Where a command's reports go: files that were asked for, the terminal, and CI."""
 
@@ -98,7 +94,7 @@ class Reports(msgspec.Struct, frozen=True):
             if (target := self.targets[name]) is not None:
                 deliver(target, make())
 
-    def show(self, lines: Callable[[], Iterable[Line]]) -> None:
+    def show(self, lines: Callable[[], Iterable[Line | str]]) -> None:
         """On stdout, if that is not quiet and not taken."""
         if self.shown:
             from karat.report.terminal import print_lines
@@ -109,6 +105,28 @@ class Reports(msgspec.Struct, frozen=True):
         """Every failure ends with the next command: the first finding's that makes the exit code."""
         if not self.quiet:
             last_line(findings, fail_on, otherwise)
+
+    def finish(
+        self,
+        schema: str,
+        report: Any,
+        lines: Callable[[], Iterable[Line | str]],
+        *,
+        fail_on: Sequence[str] = ("fail",),
+        otherwise: str = "",
+        ci: Mapping[str, Any] | None = None,
+        **made: Callable[[], bytes | str],
+    ) -> int:
+        """Write and show a report with findings, tell CI of it, and the next command; the exit code that it deserves."""
+        from karat.report.json import encode_report
+
+        code = int(exit_code(report.findings, fail_on=fail_on))
+        self.write(json=lambda: encode_report(schema, report, code=code), **made)
+        self.show(lines)
+        if ci:
+            self.tell_ci(findings=report.findings, **ci)
+        self.end(report.findings, fail_on, otherwise if code else "")
+        return code
 
     def tell_ci(
         self,
@@ -143,7 +161,9 @@ class Reports(msgspec.Struct, frozen=True):
 
 def report_options(schema: str, *kinds: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """`--json`, others by name and `--quiet`, handed on as `out`; with `junit` comes `--github`."""
-    options = [json_option(schema)]
+    options = [
+        click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
+    ]
     options += [click.option(f"--{kind}", metavar="F", help=f"{_WRITES[kind]}; - is stdout.") for kind in kinds]
     if "junit" in kinds:
         said = "Write annotations and a step summary; by default where GITHUB_ACTIONS is true."

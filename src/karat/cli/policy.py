@@ -90,7 +90,6 @@ def gate_command(
     from karat.policy.gate.decision import SCHEMA, gate, lines
     from karat.policy.gate.project import imports, journal_folders, policy_of, rewritten
     from karat.policy.journal import run_of, tested_commit, top_of
-    from karat.report.json import encode_report
     from karat.report.terminal import say
     from karat.report.words import severity_counts
     from karat.system import ci
@@ -123,13 +122,9 @@ def gate_command(
     if update_baseline or added:
         policy = rewritten(policy, merged, added, shorten=update_baseline)
     gated = gate(merged, policy)
-    out.write(json=lambda: encode_report(SCHEMA, gated))
-    for line in lines(gated, today=policy.today) if out.shown else ():
-        say(line)
-    out.end(gated.findings)
     answer = severity_counts(gated.findings) or "nothing to object to"
-    out.tell_ci("karat policy gate", answer, gated.findings)
-    return int(gated.exit_code)
+    shown = lambda: lines(gated, today=policy.today)  # noqa: E731
+    return out.finish(SCHEMA, gated, shown, ci={"verb": "karat policy gate", "headline": answer})
 
 
 _COVERAGE_EXAMPLES = """
@@ -156,8 +151,6 @@ def coverage_command(*, places: tuple[str, ...], ops: tuple[str, ...], every: bo
     from karat.policy.evidence import merge
     from karat.policy.gate.project import journal_folders, policy_of
     from karat.policy.journal import run_of
-    from karat.report.json import encode_report
-    from karat.report.terminal import say
     from karat.system.dates import day
 
     config = load(Path.cwd())
@@ -173,12 +166,8 @@ def coverage_command(*, places: tuple[str, ...], ops: tuple[str, ...], every: bo
         said = f"the {merged.journals} journals hold no evidence"
         raise CannotVerify(said, next_command="pytest --karat-evidence=DIR")
     found = structs.replace(found, findings=(*found.findings, *policy.exemptions.findings))
-    out.write(json=lambda: encode_report(SCHEMA, found), html=lambda: page(found))
-    for finding in found.findings if out.shown else ():
-        say(f"{finding.severity.value:4}  {finding.kind}: {finding.message}")
-    out.show(lambda: lines(found, every=every))
-    out.end(found.findings)
-    return int(exit_code(found.findings))
+    told = [f"{one.severity.value:4}  {one.kind}: {one.message}" for one in found.findings]
+    return out.finish(SCHEMA, found, lambda: [*told, *lines(found, every=every)], html=lambda: page(found))
 
 
 _APPROVALS_EXAMPLES = """
@@ -220,7 +209,6 @@ def approvals_command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.policy.approvals.check import SCHEMA, approvals, lines, to_sign
     from karat.policy.approvals.request import Options
-    from karat.report.json import encode_report
     from karat.report.terminal import say
     from karat.system.command import Command
 
@@ -242,11 +230,7 @@ def approvals_command(  # noqa: PLR0913 - one parameter per option
         deliver("-", to_sign(Path.cwd(), options))
         return 0
     report = approvals(Path.cwd(), options)
-    out.write(json=lambda: encode_report(SCHEMA, report))
-    for line in lines(report) if out.shown else ():
-        say(line)
-    out.end(report.findings, otherwise=options.again if report.exit_code else "")
-    return int(report.exit_code)
+    return out.finish(SCHEMA, report, lambda: lines(report), otherwise=options.again)
 
 
 _SCAN_EXAMPLES = """
@@ -286,7 +270,6 @@ def scan_command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load
     from karat.policy.exemptions import read
     from karat.policy.scan.scanner import SCHEMA, ScanOptions, lines, sarif_log, scan
-    from karat.report.json import encode_report
     from karat.system.dates import day
 
     for name in base_classes:
@@ -304,8 +287,5 @@ def scan_command(  # noqa: PLR0913 - one parameter per option
     progress = progress_line(sys.stderr, "reading {done}/{total} files", least=500)
     report = scan(paths, options, progress=None if out.quiet else progress)
     failing = ("fail",) if fail_on is None else fail_on
-    code = exit_code(report.findings, fail_on=failing)
-    out.write(json=lambda: encode_report(SCHEMA, report, code=code), sarif=lambda: sarif_log(report, __version__, code))
-    out.show(lambda: lines(report, everything=everything))
-    out.end(report.findings, failing)
-    return int(code)
+    sarif = lambda: sarif_log(report, __version__, exit_code(report.findings, fail_on=failing))  # noqa: E731
+    return out.finish(SCHEMA, report, lambda: lines(report, everything=everything), fail_on=failing, sarif=sarif)

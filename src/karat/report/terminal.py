@@ -38,18 +38,21 @@ def _in_colour(stream: IO[str]) -> bool:
     return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
-def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
-    """Print lines of styled pieces: through rich on a terminal, plainly elsewhere."""
+def print_lines(report: Iterable[Line | str], stream: IO[str]) -> None:
+    """Print lines of styled pieces: through rich on a terminal, plainly elsewhere; a plain text is never wrapped."""
     if not _in_colour(stream):
         for line in report:
-            stream.write(log_line("".join(text for text, _ in line)) + "\n")
+            say(line if isinstance(line, str) else "".join(text for text, _ in line), stream)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream, highlight=False)
     room = shutil.get_terminal_size().columns if stream.isatty() else None
-    for line in (part for whole in report for part in wrapped(whole, room)):
+    for line in (part for whole in report for part in ((whole,) if isinstance(whole, str) else wrapped(whole, room))):
+        if isinstance(line, str):
+            say(line, stream)
+            continue
         pieces = [(printable(text), style) for text, style in line]
         if "".join(text for text, _ in pieces).lstrip().startswith("::"):
             pieces.insert(0, ("\\", ""))

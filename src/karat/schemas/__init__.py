@@ -64,8 +64,8 @@ _RATES = ("confidence", "rate", "rate_bound", "rate_expected")
 
 def _report(name: str, description: str = "", **more: Any) -> PublishedSchema:
     """A report's: its exit code stands beside the fields of the struct, and its findings are as in every other."""
-    joined = {"also": {**_EXIT_CODE, **more.pop("also", {})}, "limits": {**_FINDING, **more.pop("limits", {})}}
-    return PublishedSchema(name, description, **joined, **more)
+    also, limits = {**_EXIT_CODE, **more.pop("also", {})}, {**_FINDING, **more.pop("limits", {})}
+    return PublishedSchema(name, description, also=also, limits=limits, **more)
 
 
 _STRUCTS: dict[str, PublishedSchema] = {

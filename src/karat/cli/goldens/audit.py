@@ -58,7 +58,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.audits import report as reports
     from karat.audits.audit import audit, audit_bundle, is_bundle
     from karat.config import load
-    from karat.report.json import encode_report
     from karat.system import git
     from karat.system.dates import day
 
@@ -86,16 +85,15 @@ def command(  # noqa: PLR0913 - one parameter per option
         report = audit(root, options, config.audit, today=day(os.environ))
     if baseline is not None:
         report = _held_against(baseline, report, update=update_baseline, whole=not narrowed)
-    code = int(exit_code(report.findings, fail_on=fail))
-    out.write(
-        json=lambda: encode_report("karat.audit/1", report, fail_on=fail),
-        sarif=lambda: reports.render_sarif(report, code),
+    return out.finish(
+        "karat.audit/1",
+        report,
+        lambda: reports.lines(report, everything=everything),
+        fail_on=fail,
+        ci={"verb": "karat audit", "headline": report.headline()},
+        sarif=lambda: reports.render_sarif(report, exit_code(report.findings, fail_on=fail)),
         html=lambda: reports.render_html(report, str(typed())),
     )
-    out.show(lambda: reports.lines(report, everything=everything))
-    out.tell_ci("karat audit", report.headline(), report.findings)
-    out.end(report.findings, fail)
-    return code
 
 
 def _held_against(baseline: str, report: AuditReport, *, update: bool, whole: bool) -> AuditReport:
@@ -152,7 +150,6 @@ def lint(
     from karat.audits.lint import lint as linted
     from karat.audits.report import lines
     from karat.config import load
-    from karat.report.json import encode_report
     from karat.system import git
 
     config = load(Path.cwd(), preset=preset)
@@ -165,9 +162,5 @@ def lint(
             raise UsageError(said, next_command="karat lint  # all goldens of the repository")
     progress = progress_line(sys.stderr, "reading goldens {done}/{total}")
     report = linted(root, named, diff_options(config, jobs=jobs, progress=progress))
-    code = int(exit_code(report.findings, fail_on=fail))
-    out.write(json=lambda: encode_report("karat.lint/1", report, fail_on=fail))
-    out.show(lambda: lines(report, everything=everything))
-    out.tell_ci("karat lint", report.headline(), report.findings, checked=report.goldens)
-    out.end(report.findings, fail)
-    return code
+    ci = {"verb": "karat lint", "headline": report.headline(), "checked": report.goldens}
+    return out.finish("karat.lint/1", report, lambda: lines(report, everything=everything), fail_on=fail, ci=ci)

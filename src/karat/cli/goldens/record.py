@@ -8,16 +8,7 @@ from typing import Any
 
 import click
 
-from karat.cli.output import (
-    Reports,
-    deliver,
-    json_option,
-    one_report_each,
-    preset_option,
-    repeatable,
-    report_options,
-    typed,
-)
+from karat.cli.output import Reports, one_report_each, preset_option, repeatable, report_options, typed
 from karat.findings import UsageError, exit_code
 
 _EXAMPLES = """
@@ -80,8 +71,7 @@ def command(
     )
     recorded, code = record(Path(golden), actual, options)
     out.write(json=lambda: encode_report("karat.record/1", recorded, code=code))
-    for line in recorded.lines() if out.shown else ():
-        say(line)
+    out.show(recorded.lines)
     if not out.quiet and recorded.next:
         say(f"next: {recorded.next}", sys.stderr)
     if not out.quiet and recorded.take:
@@ -108,9 +98,9 @@ _TOLERANCE_EXAMPLES = """
     help="The rate of false alarms per checked run that you accept.",
 )
 @repeatable("--metric", "GLOB", "Only these metrics.", to="metrics")
-@json_option("karat.tolerance/1")
+@report_options("karat.tolerance/1")
 @preset_option
-def tolerance(*, rate: float, json_file: str | None, preset: str | None, **given: Any) -> int:
+def tolerance(*, rate: float, out: Reports, preset: str | None, **given: Any) -> int:
     """Recommend tolerances from repeated runs.
 
     RUNs are repeats of one test, in any form that `karat record` reads. Prints a rule per metric,
@@ -123,11 +113,8 @@ def tolerance(*, rate: float, json_file: str | None, preset: str | None, **given
     config = load(Path.cwd(), preset=preset)
     found = tolerances(rate=rate, settings=config.record, rules=config.rule_book(), **given)
     code = exit_code(found.findings)
-    if json_file is not None:
-        deliver(json_file, document(found))
-    if json_file != "-":
-        for line in [*lines(found), "", "# for karat.toml", *snippet(found).splitlines()]:
-            say(line)
+    out.write(json=lambda: document(found))
+    out.show(lambda: [*lines(found), "", "# for karat.toml", *snippet(found).splitlines()])
     again = typed()
     if code:
         say(f"next: {again}  # run the test again; the repeats must be whole", sys.stderr)

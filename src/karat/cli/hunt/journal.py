@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.hunt import report_options, search_options
-from karat.cli.output import deliver, leave_at_once
+from karat.cli.output import deliver, leave_at_once, report_options as reports
 
 if TYPE_CHECKING:
     from karat.cli.output import Reports
     from karat.hunts.model import Attempt, Point
+    from karat.report.terminal import Line
 
 _RESUME = """
   karat hunt resume
@@ -53,8 +54,8 @@ def resume(*, journal_file: str | None, out: Reports, **search: Any) -> int:
 
 @click.command(epilog=_STATUS)
 @click.argument("journal_file", metavar="[JOURNAL]", required=False)
-@click.option("--json", "json_file", metavar="F", help="Write JSON, schema karat.hunt/1; - is stdout.")
-def status(*, journal_file: str | None, json_file: str | None) -> int:
+@reports("karat.hunt/1")
+def status(*, journal_file: str | None, out: Reports) -> int:
     """Show how far a hunt is.
 
     JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. The hunt may be running. The exit
@@ -65,14 +66,12 @@ def status(*, journal_file: str | None, json_file: str | None) -> int:
     from karat.hunts.model import json_text
     from karat.hunts.report.assemble import build_report
     from karat.hunts.report.terminal import status_lines
-    from karat.report.terminal import print_lines, room_of
+    from karat.report.terminal import room_of
 
     with Journal(find_journal(journal_file)) as journal:
         known = build_report(journal)
-    if json_file is not None:
-        deliver(json_file, json_text(known))
-    if json_file != "-":
-        print_lines(status_lines(known, room_of(sys.stdout)), sys.stdout)
+    out.write(json=lambda: json_text(known))
+    out.show(lambda: status_lines(known, room_of(sys.stdout)))
     return 0
 
 
@@ -112,7 +111,7 @@ _TRY = """
 def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
-            click.option("--json", "json_file", metavar="F", help=f"Write JSON, schema {schema}; - is stdout."),
+            reports(schema),
             click.option(
                 "--journal",
                 "journal_file",
@@ -131,7 +130,7 @@ def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 @click.command(epilog=_SHOW)
 @_of_a_point("karat.hunt-point/1 (logs with --log)")
 @click.option("--log", is_flag=True, help="Print the output of its commands, attempt by attempt.")
-def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None) -> int:
+def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, out: Reports) -> int:
     """Show one point of a hunt: its attempts, identity and logs.
 
     POINT is its label or id, or as much of the beginning as only one point has; of a commit, the beginning of its id.
@@ -140,17 +139,15 @@ def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, 
     from karat.hunts.journal import Journal
     from karat.hunts.model import json_text
     from karat.hunts.report.terminal import find_point, point_lines as lines, show_point
-    from karat.report.terminal import print_lines
 
     with Journal(find_journal(journal_file)) as journal:
         found = show_point(journal, *find_point(journal, point, stage), logs=log)
-    if json_file is not None:
-        deliver(json_file, json_text(found))
-    if json_file != "-":
-        print_lines(lines(found), sys.stdout)
-        for one in found.attempts if log else ():
-            print_lines([(), ((f"log of attempt {one.attempt.number}:", "bold"),)], sys.stdout)
-            print_lines((((line.expandtabs(), ""),) for line in (one.log or "").splitlines()), sys.stdout)
+    logs: list[Line | str] = []
+    for one in found.attempts if log else ():
+        logs += [(), ((f"log of attempt {one.attempt.number}:", "bold"),)]
+        logs += [line.expandtabs() for line in (one.log or "").splitlines()]
+    out.write(json=lambda: json_text(found))
+    out.show(lambda: [*lines(found), *logs])
     return 0
 
 
@@ -160,7 +157,7 @@ def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, 
 @click.option("--times", type=click.IntRange(min=1), metavar="N", help="Runs of each; default 1, with --against 3.")
 @click.option("--script", metavar="F", help="Run nothing: write a script that does without karat; - is stdout.")
 def try_point(
-    *, point: str, script: str | None, stage: str | None, journal_file: str | None, json_file: str | None, **more: Any
+    *, point: str, script: str | None, stage: str | None, journal_file: str | None, out: Reports, **more: Any
 ) -> int:
     """Run one point by hand, or two side by side.
 
@@ -172,14 +169,14 @@ def try_point(
     from karat.hunts.journal import Journal
     from karat.hunts.model import json_text
     from karat.hunts.report.sentences import averages, duration
-    from karat.report.terminal import print_lines, say
+    from karat.report.terminal import say
 
     def tell(one: Point, attempt: Attempt, output: str) -> None:
         why = f"{attempt.outcome.value}: {attempt.signature or attempt.note}"
         came = averages(attempt.samples, {}) if attempt.outcome == "ok" else why
         say(f"{one.label}  {came} ({duration(attempt.seconds)})", sys.stderr)
-        if more["against"] is None and json_file != "-":
-            print_lines((((line.expandtabs(), ""),) for line in output.splitlines()), sys.stdout)
+        if more["against"] is None:
+            out.show(lambda: (line.expandtabs() for line in output.splitlines()))
 
     with Journal(find_journal(journal_file)) as journal:
         if script is not None:
@@ -188,9 +185,7 @@ def try_point(
                 Path(script).chmod(0o755)
             return 0
         found = trying.try_point(journal, point, stage=stage, said=tell, **more)
-    if json_file is not None:
-        deliver(json_file, json_text(found))
-    if json_file != "-":
-        words = {"differ": "they differ", "same": "they do not differ", "unsure": "unclear: more --times may tell"}
-        print_lines((((f"{name}: {words[word]}", "bold"),) for name, word in found.verdicts.items()), sys.stdout)
+    out.write(json=lambda: json_text(found))
+    words = {"differ": "they differ", "same": "they do not differ", "unsure": "unclear: more --times may tell"}
+    out.show(lambda: (((f"{name}: {words[word]}", "bold"),) for name, word in found.verdicts.items()))
     return found.code

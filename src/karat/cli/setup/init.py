@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, json_option, typed
+from karat.cli.output import Reports, deliver, report_options, typed
 from karat.findings import UsageError
 from karat.report.terminal import aligned, say, widths
 from karat.report.words import count
@@ -23,8 +23,8 @@ _EXAMPLES = """
 @click.command(epilog=_EXAMPLES)
 @click.option("--dry-run", is_flag=True, help="Print karat.toml instead of writing it.")
 @click.option("--force", is_flag=True, help="Replace a karat.toml that is there.")
-@json_option("karat.init/1")
-def command(*, dry_run: bool, force: bool, json_file: str | None) -> int:
+@report_options("karat.init/1")
+def command(*, dry_run: bool, force: bool, out: Reports) -> int:
     """Recognise the goldens of this repository and write a commented karat.toml.
 
     Knows the trees of Megatron-LM and of PyTorch's dynamo benchmarks, text files with losses as torchtitan keeps them,
@@ -45,10 +45,9 @@ def command(*, dry_run: bool, force: bool, json_file: str | None) -> int:
     start = recognise(root)
     if not dry_run:
         deliver(start.file, start.toml)
-    if json_file is not None:
-        document = {"schema": "karat.init/1", "exit_code": 0, "written": not dry_run, **to_builtins(start)}
-        deliver(json_file, encode(document))
-    if json_file != "-":
+    document = {"schema": "karat.init/1", "exit_code": 0, "written": not dry_run, **to_builtins(start)}
+    out.write(json=lambda: encode(document))
+    if out.shown:
         verb = "would write" if dry_run else "wrote"
         say(f"{verb} {start.file}: karat watches {count(start.goldens, 'golden')}")
         rows = [("layout", "such as", "files"), *((one.name, one.example, f"{one.goldens:,}") for one in start.layouts)]
@@ -72,8 +71,8 @@ _DOCTOR_EXAMPLES = """
 
 @click.command(epilog=_DOCTOR_EXAMPLES)
 @click.option("--offline", is_flag=True, help="Ask no server whether a token is valid.")
-@json_option("karat.doctor/1")
-def doctor(*, offline: bool, json_file: str | None) -> int:
+@report_options("karat.doctor/1")
+def doctor(*, offline: bool, out: Reports) -> int:
     """Say what karat lacks here, and the command that mends each.
 
     Look at Python, git, the clone, karat.toml, tokens, extras, containers, Ray and Slurm; name the fix for each.
@@ -84,21 +83,19 @@ def doctor(*, offline: bool, json_file: str | None) -> int:
     from msgspec import to_builtins
 
     from karat.report.json import encode
-    from karat.report.terminal import COMMAND, Line, print_lines, say
+    from karat.report.terminal import COMMAND, Line
     from karat.setups.checkup import examine
 
     found = examine(Path.cwd(), os.environ, offline=offline)
     code = int(found.exit_code)
-    if json_file is not None:
-        deliver(json_file, encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found)}))
-    if json_file != "-":
-        wide = max(len(check.name) for check in found.checks)
-        lines: list[Line] = []
-        for check in found.checks:
-            lines.append(((f"{check.state:<11}", _STYLES[check.state]), (f"{check.name:<{wide}}  {check.says}", "")))
-            if check.fix and check.state != "ok":
-                lines.append(((f"{'':{wide + 13}}{check.fix}", COMMAND),))
-        print_lines(lines, sys.stdout)
+    out.write(json=lambda: encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found)}))
+    wide = max(len(check.name) for check in found.checks)
+    lines: list[Line] = []
+    for check in found.checks:
+        lines.append(((f"{check.state:<11}", _STYLES[check.state]), (f"{check.name:<{wide}}  {check.says}", "")))
+        if check.fix and check.state != "ok":
+            lines.append(((f"{'':{wide + 13}}{check.fix}", COMMAND),))
+    out.show(lambda: lines)
     graver = [check for state in ("fail", "unverified") for check in found.checks if check.state == state]
     if graver:
         say(f"next: {graver[0].fix}", sys.stderr)

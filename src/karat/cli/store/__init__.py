@@ -81,8 +81,7 @@ class Report:
             return self.failed(error)
         code = max((one.exit_code for one in errors), default=ExitCode.OK)
         self._deliver(result, tuple(_finding(one) for one in errors), code)
-        if self._out.shown:
-            print_lines(lines(result))
+        self._out.show(lambda: lines(result))
         sys.stdout.flush()
         for one in errors[:12]:
             complain(str(one), one.next_command)
@@ -142,11 +141,6 @@ class Meter:
 
 def notice(*, quiet: bool) -> Callable[[str], None] | None:
     return None if quiet else lambda text: say(f"karat: {text}", sys.stderr)
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        say(line)
 
 
 def _finding(error: KaratError) -> Finding:

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from karat.cli.output import Reports, bytes_line, report_options
-from karat.cli.store import print_lines
 from karat.findings import UsageError
 
 _PACK_EXAMPLES = """
@@ -57,16 +56,12 @@ def pack(*, directories: tuple[str, ...], name: str | None, jobs: int | None, ou
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
     and OUT/SHA256SUMS lists them. The same cases give the same bytes. An incomplete case fails.
     """
-    from karat.report.json import encode_report
     from karat.store import pack as packs
 
     # The other options are named as PackOptions names them.
     options = packs.PackOptions(combined=_combined_name(name, os.environ), jobs=jobs or 0, **given)
     packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
-    out.write(json=lambda: encode_report(packs.SCHEMA, packed, code=packed.exit_code))
-    print_lines(packs.lines(packed) if out.shown else ())
-    out.end(packed.findings)
-    return int(packed.exit_code)
+    return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
 
 
 def _combined_name(name: str | None, environ: Mapping[str, str]) -> str:
@@ -115,6 +110,6 @@ def verify(*, targets: tuple[str, ...], store: str | None, out: Reports) -> int:
         each.append(verifying.verify_target(url, whole=True, progress=progress))
     result = verifying.VerifyReport(targets=tuple(each), seconds=time.perf_counter() - begin)
     out.write(json=lambda: verifying.document(result))
-    print_lines(verifying.lines(result) if out.shown else ())
+    out.show(lambda: verifying.lines(result))
     out.end(result.findings)
     return int(result.exit_code)

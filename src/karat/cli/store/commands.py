@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import Reports, bytes_line, json_option, one_report_each, repeatable, report_options
+from karat.cli.output import Reports, bytes_line, one_report_each, repeatable, report_options
 from karat.cli.store import Meter, Report, jobs_option, notice, settings_of, store_option, workers_of
 from karat.findings import CannotVerify, KaratError, UsageError
 
@@ -204,8 +204,8 @@ _GC_EXAMPLES = """
 @click.argument("reference", metavar="[REF]", required=False)
 @store_option
 @click.option("--cases", is_flag=True, help="The cases of one snapshot.")
-@json_option("karat.ls/1")
-def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str | None) -> int:
+@report_options("karat.ls/1")
+def ls(*, reference: str | None, store: str | None, cases: bool, out: Reports) -> int:
     """List what a store holds: names, dates, digests, sizes, expiry and pins.
 
     Without REF, the newest of every name; with a name, all of it; with NAME@… or sha256:…, that one.
@@ -229,7 +229,7 @@ def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str 
             result, errors[:] = inventory.list_entries(backend, reference)
         return result
 
-    return Report("karat.ls/1", Reports({"json": json_file}, quiet=False)).of(work, inventory.lines, errors)
+    return Report("karat.ls/1", out).of(work, inventory.lines, errors)
 
 
 @click.command(epilog=_PIN_EXAMPLES)
