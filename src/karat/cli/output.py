@@ -61,6 +61,11 @@ _WRITES = {
 }
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, in their order."""
+    return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
 def repeatable(name: str, metavar: str, said: str, *, to: str | None = None) -> Callable[[F], F]:
     """An option that may be given several times, handed on as `to`."""
     names = (name, to) if to else (name,)
@@ -176,32 +181,18 @@ def report_options(schema: str, *kinds: str) -> Callable[[Callable[..., int]], C
             one_report_each({f"--{kind}": target for kind, target in targets.items()})
             return function(**given, out=Reports(targets, quiet, github))
 
-        for option in (quiet_option, *reversed(options)):
-            called = option(called)
-        return called
+        return together(*options, quiet_option)(called)
 
     return decorate
 
 
-def request_options(function: Callable[..., int]) -> Callable[..., int]:
-    """--pr, --merge-request and --repo: which request it is about."""
-    number = click.IntRange(min=1)
-    for option in (
-        click.option(
-            "--repo", metavar="O/N", help="Repository or project. Default: CI's, else that of the remote origin."
-        ),
-        click.option(
-            "--merge-request",
-            type=number,
-            metavar="N",
-            help="The merge request on GitLab. Default: the one CI runs for.",
-        ),
-        click.option(
-            "--pr", type=number, metavar="N", help="The pull request on GitHub. Default: the one CI runs for."
-        ),
-    ):
-        function = option(function)
-    return function
+_number = click.IntRange(min=1)
+request_options = together(
+    click.option("--pr", "pull", type=_number, metavar="N", help="The pull request on GitHub. Default: CI's."),
+    click.option("--merge-request", "merge", type=_number, metavar="N", help="The one on GitLab. Default: CI's."),
+    click.option("--repo", metavar="O/N", help="Repository or project. Default: CI's, else the remote origin's."),
+)
+"""Which pull or merge request it is about."""
 
 
 def remember(words: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -170,6 +171,7 @@ def coverage_command(*, places: tuple[str, ...], ops: tuple[str, ...], every: bo
     return out.finish(SCHEMA, found, lambda: [*told, *lines(found, every=every)], html=lambda: page(found))
 
 
+_REQUEST = {"base": "--base", "head": "--head", "pull": "--pr", "merge": "--merge-request", "repo": "--repo"}
 _APPROVALS_EXAMPLES = """
   karat policy approvals --base origin/main --pr 1234
   karat policy approvals --base origin/main --merge-request 56 --json approvals.json
@@ -190,17 +192,7 @@ _APPROVALS_EXAMPLES = """
 )
 @click.option("--print-sign-off", is_flag=True, help="Print the list to sign and exit, without checking any reviews.")
 @report_options("karat.policy-approvals/1")
-def approvals_command(  # noqa: PLR0913 - one parameter per option
-    *,
-    base: str,
-    head: str,
-    pr: int | None,
-    merge_request: int | None,
-    repo: str | None,
-    sign_off: Path | None,
-    print_sign_off: bool,
-    out: Reports,
-) -> int:
+def approvals_command(*, print_sign_off: bool, out: Reports, **given: Any) -> int:  # as Options names them
     """Require an approving review for every exemption that was added or changed.
 
     Compares exemptions, skip decorators, flags set by hand, widened tolerances and the baseline, by structure and not
@@ -212,16 +204,10 @@ def approvals_command(  # noqa: PLR0913 - one parameter per option
     from karat.report.terminal import say
     from karat.system.command import Command
 
-    other = None if head == "HEAD" else head
-    given = {"--base": base, "--head": other, "--pr": pr, "--merge-request": merge_request, "--repo": repo}
-    words = (word for option, value in given.items() if value for word in (option, str(value)))
+    typed_ = {**given, "head": None if given["head"] == "HEAD" else given["head"]}
+    words = (word for name, option in _REQUEST.items() if typed_[name] for word in (option, str(typed_[name])))
     options = Options(
-        base=base,
-        head=head,
-        pull=pr,
-        merge=merge_request,
-        repo=repo,
-        sign_off=sign_off,
+        **given,
         again=Command("karat", "policy", "approvals", *words),
         env=os.environ,
         notice=None if out.quiet else lambda text: say(f"karat: {text}", sys.stderr),
@@ -250,15 +236,8 @@ _SCAN_EXAMPLES = """
 @click.option("--all", "everything", is_flag=True, help="List every finding, including info.")
 @report_options("karat.policy-scan/1", "sarif")
 @jobs_option
-def scan_command(  # noqa: PLR0913 - one parameter per option
-    *,
-    paths: tuple[str, ...],
-    base_classes: tuple[str, ...],
-    exclude: tuple[str, ...],
-    fail_on: tuple[str, ...] | None,
-    everything: bool,
-    jobs: int | None,
-    out: Reports,
+def scan_command(
+    *, paths: tuple[str, ...], fail_on: tuple[str, ...] | None, everything: bool, out: Reports, **given: Any
 ) -> int:
     """Read op tests without importing them, and report what is not checked.
 
@@ -272,17 +251,13 @@ def scan_command(  # noqa: PLR0913 - one parameter per option
     from karat.policy.scan.scanner import SCHEMA, ScanOptions, lines, sarif_log, scan
     from karat.system.dates import day
 
-    for name in base_classes:
+    for name in given["base_classes"]:
         if not all(part.isidentifier() for part in name.split(".")):
             said = f"expected --base-class to name a class (OpTest, or mylib.testing.OpTest), found {name!r}"
             raise UsageError(said, next_command="karat policy scan --help")
     path = load(Path.cwd()).policy.exemptions
     options = ScanOptions(
-        base_classes=base_classes,
-        exclude=exclude,
-        jobs=jobs,
-        exemptions=read(Path(path), path) if Path(path).is_file() else None,
-        today=day(os.environ),
+        **given, exemptions=read(Path(path), path) if Path(path).is_file() else None, today=day(os.environ)
     )
     progress = progress_line(sys.stderr, "reading {done}/{total} files", least=500)
     report = scan(paths, options, progress=None if out.quiet else progress)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import Reports, history_option, preset_option, progress_line, repeatable, report_options, typed
+from karat.cli.output import (
+    Reports,
+    history_option,
+    preset_option,
+    progress_line,
+    repeatable,
+    report_options,
+    together,
+    typed,
+)
 from karat.findings import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
@@ -99,21 +108,16 @@ def _at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _deciding(command: Callable[..., int]) -> Callable[..., int]:
-    """What accept and reject have in common."""
-    for option in reversed(
-        (
-            click.argument("globs", nargs=-1, metavar="[GLOB]..."),
-            click.option("--group", "groups", multiple=True, metavar="N", help="A group, as karat review shows it."),
-            repeatable("--exclude", "GLOB", "But not these."),
-            click.option("--metric", metavar="NAME", help="One metric or column of one golden."),
-            click.option("--dry-run", is_flag=True, help="Say which goldens it would be, and do nothing."),
-            report_options("karat.decision/1"),
-            preset_option,
-        )
-    ):
-        command = option(command)
-    return command
+_deciding = together(
+    click.argument("globs", nargs=-1, metavar="[GLOB]..."),
+    click.option("--group", "groups", multiple=True, metavar="N", help="A group, as karat review shows it."),
+    repeatable("--exclude", "GLOB", "But not these."),
+    click.option("--metric", metavar="NAME", help="One metric or column of one golden."),
+    click.option("--dry-run", is_flag=True, help="Say which goldens it would be, and do nothing."),
+    report_options("karat.decision/1"),
+    preset_option,
+)
+"""What accept and reject have in common."""
 
 
 @click.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,7 +30,7 @@ _EXAMPLES = """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
+@click.option("--csv", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
 @repeatable("--only", "GLOB", "Only goldens whose path matches.")
 @click.option("--group", "groups", multiple=True, metavar="N", help="Only a group, as karat review shows it.")
 @repeatable("--exclude", "GLOB", "But not these.")
@@ -38,18 +39,7 @@ _EXAMPLES = """
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")
 @report_options("karat.stage/1")
 @preset_option
-def command(  # noqa: PLR0913 - one parameter per option
-    *,
-    csv_file: str | None,
-    only: tuple[str, ...],
-    groups: tuple[str, ...],
-    exclude: tuple[str, ...],
-    force: bool,
-    reason: str | None,
-    dry_run: bool,
-    preset: str | None,
-    out: Reports,
-) -> int:
+def command(*, only: tuple[str, ...], force: bool, preset: str | None, out: Reports, **given: Any) -> int:
     """Stage exactly the changed goldens.
 
     The goldens that differ from HEAD, their samples and goldens.lock.json, and the CSV if named;
@@ -67,7 +57,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.reviews.causes import causes_of, meant
     from karat.reviews.stage import stage
 
-    if force != bool(reason and reason.strip()):
+    groups, exclude = given.pop("groups"), given.pop("exclude")
+    if force != bool((given["reason"] or "").strip()):
         said = "--force needs --reason TEXT, and --reason needs --force"
         raise UsageError(said, next_command="karat stage --help")
     config = load(Path.cwd(), preset=preset)
@@ -80,23 +71,15 @@ def command(  # noqa: PLR0913 - one parameter per option
         chosen = frozenset(meant(causes_of(diff), (), groups, exclude))
         wanted = chosen.__contains__
         diff = structs.replace(diff, changes=tuple(change for change in diff.changes if wanted(change.path)))
-    staged = stage(
-        diff,
-        right.root,
-        config.paths,
-        csv=csv_file,
-        reason=reason,
-        dry_run=dry_run,
-        wanted=wanted,
-        narrowed=bool(only or groups or exclude),
-    )
+    narrowed = bool(only or groups or exclude)
+    staged = stage(diff, right.root, config.paths, wanted=wanted, narrowed=narrowed, **given)
     missed = next((f for f in diff.findings if f.severity is Severity.FAIL), None)
     if missed is not None and not (staged.goldens or staged.beside):
         raise CannotVerify(missed.message, next_command=missed.next or "karat diff")
     refused = bool(staged.unresolved and staged.forced is None)
     unresolved = [finding_json(finding) for finding in staged.unresolved]
     out.write(json=lambda: encode_report("karat.stage/1", staged, code=int(refused), unresolved=unresolved))
-    out.show(lambda: staged.lines(dry_run=dry_run, force=force))
+    out.show(lambda: staged.lines(dry_run=given["dry_run"], force=force))
     if refused:
         if not out.quiet:
             say(f"next: {staged.unresolved[0].next or 'karat diff'}", sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,17 +31,7 @@ _EXAMPLES = """
     help="Where the token may not comment, as on a pull request from a fork, add BODY to the step summary instead.",
 )
 @report_options("karat.comment/1")
-def command(  # noqa: PLR0913 - one parameter per option
-    *,
-    body: str,
-    name: str,
-    pr: int | None,
-    merge_request: int | None,
-    repo: str | None,
-    author: str | None,
-    or_summary: bool,
-    out: Reports,
-) -> int:
+def command(*, body: str, name: str, author: str | None, or_summary: bool, out: Reports, **request: Any) -> int:
     """Write a text as one comment of a pull or merge request, and keep it up to date.
 
     The comment is found by a hidden marker and its author, so that each run replaces the one before, and never the comment of
@@ -58,7 +49,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     except OSError as error:
         said = f"expected to read {body}, but: {error.strerror or error}"
         raise CannotVerify(said, next_command=Command("karat", "summary", "--format", "github", "-o", body)) from error
-    options = Options(base="", pull=pr, merge=merge_request, repo=repo, env=os.environ)
+    options = Options(base="", env=os.environ, **request)
     try:
         place = request_of(options, forge_of(options, None), Path.cwd())
     except UsageError as error:
