@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,8 @@ from karat.findings import Severity, UsageError, exit_code
 
 if TYPE_CHECKING:
     from karat.audits.audit import AuditReport
+    from karat.config import Config
+    from karat.diffs.diff import DiffOptions
 
 _EXAMPLES = """
   karat audit                                       all goldens of the repository
@@ -37,16 +39,8 @@ _EXAMPLES = """
 @report_options("karat.audit/1", "sarif", "html", "junit")
 @preset_option
 @jobs_option
-def command(  # noqa: PLR0913 - one parameter per option
-    *,
-    paths: tuple[str, ...],
-    baseline: str | None,
-    update_baseline: bool,
-    fail_on: tuple[str, ...] | None,
-    everything: bool,
-    preset: str | None,
-    jobs: int | None,
-    out: Reports,
+def command(
+    *, paths: tuple[str, ...], baseline: str | None, update_baseline: bool, everything: bool, out: Reports, **given: Any
 ) -> int:
     """Find what is wrong with the goldens of a tree as it stands.
 
@@ -54,10 +48,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     uses, and tests without a golden. A PATH is a folder, a glob, or the end of a path. Of captured cases (a capture folder,
     a zip, a reference of a store), those that a wrong output would pass, and tolerances that nobody told.
     """
-    from karat.api import diff_options
+    from dataclasses import replace
+
     from karat.audits import report as reports
     from karat.audits.audit import audit, audit_bundle, is_bundle
-    from karat.config import load
     from karat.system import git
     from karat.system.dates import day
 
@@ -66,15 +60,13 @@ def command(  # noqa: PLR0913 - one parameter per option
             "--update-baseline needs --baseline FILE, and no PATH: part of a tree does not show what is no longer wrong"
         )
         raise UsageError(said, next_command=typed().without(set(paths), flags=set(paths)))
-    config = load(Path.cwd(), preset=preset)
-    fail = tuple(config.fail_on) if fail_on is None else fail_on
-    progress = progress_line(sys.stderr, "reading goldens {done}/{total}")
+    config, fail, options = _opened(**given)
     root = git.find_root(Path.cwd()) or Path.cwd()
     # A path that is there means that one; any other is looked for.
     here = [os.path.relpath(word, root) if os.path.lexists(word) else word for word in paths]
     only = [word for word in here if word != "."]
     narrowed = only if len(only) == len(here) else []
-    options = diff_options(config, only=narrowed, jobs=jobs, progress=progress)
+    options = replace(options, only=narrowed)
     bundles = [is_bundle(word) for word in paths]
     if all(bundles) and len(paths) == 1:
         report = audit_bundle(paths[0])
@@ -94,6 +86,19 @@ def command(  # noqa: PLR0913 - one parameter per option
         sarif=lambda: reports.render_sarif(report, exit_code(report.findings, fail_on=fail)),
         html=lambda: reports.render_html(report, str(typed())),
     )
+
+
+def _opened(
+    fail_on: tuple[str, ...] | None, preset: str | None, jobs: int | None
+) -> tuple[Config, tuple[str, ...], DiffOptions]:
+    """The configuration, what fails, and how goldens are read."""
+    from karat.api import diff_options
+    from karat.config import load
+
+    config = load(Path.cwd(), preset=preset)
+    progress = progress_line(sys.stderr, "reading goldens {done}/{total}")
+    fail = tuple(config.fail_on) if fail_on is None else fail_on
+    return config, fail, diff_options(config, jobs=jobs, progress=progress)
 
 
 def _held_against(baseline: str, report: AuditReport, *, update: bool, whole: bool) -> AuditReport:
@@ -132,35 +137,23 @@ _LINT_EXAMPLES = """
 @report_options("karat.lint/1", "junit")
 @preset_option
 @jobs_option
-def lint(
-    *,
-    files: tuple[str, ...],
-    fail_on: tuple[str, ...] | None,
-    everything: bool,
-    preset: str | None,
-    jobs: int | None,
-    out: Reports,
-) -> int:
+def lint(*, files: tuple[str, ...], everything: bool, out: Reports, **given: Any) -> int:
     """Check files before they are committed; quick enough for a hook.
 
     Goldens must be readable, complete and finite, and each in one style; no FILE may hold merge-conflict markers.
     Without a FILE, all goldens of the repository are read.
     """
-    from karat.api import diff_options
     from karat.audits.lint import lint as linted
     from karat.audits.report import lines
-    from karat.config import load
     from karat.system import git
 
-    config = load(Path.cwd(), preset=preset)
-    fail = tuple(config.fail_on) if fail_on is None else fail_on
+    _, fail, options = _opened(**given)
     root = (git.find_root(Path.cwd()) or Path.cwd()).resolve()
     named = [os.path.relpath(Path.cwd().resolve() / file, root) for file in files]
     for file, path in zip(files, named, strict=True):
         if path.startswith("../") or Path(file).is_dir():
             said = f"expected a file below {root}, found {file}"
             raise UsageError(said, next_command="karat lint  # all goldens of the repository")
-    progress = progress_line(sys.stderr, "reading goldens {done}/{total}")
-    report = linted(root, named, diff_options(config, jobs=jobs, progress=progress))
+    report = linted(root, named, options)
     ci = {"verb": "karat lint", "headline": report.headline(), "checked": report.goldens}
     return out.finish("karat.lint/1", report, lambda: lines(report, everything=everything), fail_on=fail, ci=ci)

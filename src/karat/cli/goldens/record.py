@@ -29,16 +29,7 @@ _EXAMPLES = """
 @click.option("--dry-run", is_flag=True, help="Judge and report, write nothing.")
 @report_options("karat.record/1")
 @preset_option
-def command(
-    *,
-    actual: tuple[str, ...],
-    golden: str,
-    steps: int | None,
-    dry_run: bool,
-    out: Reports,
-    preset: str | None,
-    **others: Any,
-) -> int:
+def command(*, actual: tuple[str, ...], golden: str, out: Reports, preset: str | None, **others: Any) -> int:
     """Create or update a golden from the output of a run.
 
     ACTUAL is a TensorBoard event file or a folder of them, JSON Lines, CSV with a step column, a log
@@ -58,9 +49,9 @@ def command(
         said = f"-o: expected the path of a golden, found {golden}; a golden is a file, and no samples"
         raise UsageError(said, next_command="karat record --help")
     config = load(Path.cwd(), preset=preset)
+    steps = others.pop("steps")
     options = RecordOptions(
         settings=config.record if steps is None else replace(config.record, steps=steps),
-        dry_run=dry_run,
         globs=config.paths,
         exclude=config.exclude,
         rules=config.rule_book(),

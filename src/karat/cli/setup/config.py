@@ -40,13 +40,7 @@ _EXAMPLES = """
     help="Write the configuration, schema karat.config/1; -, or no F, is stdout.",
 )
 def command(
-    *,
-    show_origin: bool,
-    metrics: tuple[str, ...],
-    golden: str | None,
-    from_suite: bool,
-    preset: str | None,
-    json_file: str | None,
+    *, metrics: tuple[str, ...], golden: str | None, from_suite: bool, json_file: str | None, **given: Any
 ) -> int:
     """Show the configuration in force, and where each value came from."""
     from msgspec import to_builtins
@@ -55,7 +49,7 @@ def command(
     from karat.config import TABLES, load
     from karat.report.json import encode
 
-    config = load(Path.cwd(), preset=preset)
+    config = load(Path.cwd(), preset=given["preset"])
     book = config.rule_book()
     facts = _facts(config) if from_suite else []
     values: dict[str, Any] = {
@@ -93,10 +87,10 @@ def command(
         return 0
     say(f"# {config.file or 'no karat.toml found: defaults'}")
     for key, value in values.items():
-        origin = f"  # {config.origins.get(key, 'default')}" if show_origin else ""
+        origin = f"  # {config.origins.get(key, 'default')}" if given["show_origin"] else ""
         say(f"{key} = {json.dumps(value, ensure_ascii=False)}{origin}")
     for name, rule in rules.items():
-        origin = f"  # {rule['pattern']}, {rule['origin']}" if show_origin else ""
+        origin = f"  # {rule['pattern']}, {rule['origin']}" if given["show_origin"] else ""
         say("")
         say(f"[rule for {json.dumps(name, ensure_ascii=False)}]{origin}")
         for key, value in rule.items():

@@ -114,17 +114,8 @@ def push(
 @click.option("--update", is_flag=True, help="Update the lock to REF's current snapshot.")
 @jobs_option
 @report_options("karat.pull/1")
-def pull(  # noqa: PLR0913 - one parameter per option
-    *,
-    reference: str,
-    dest: str,
-    store: str | None,
-    lock: str | None,
-    update: bool,
-    require_signed: bool,
-    jobs: int | None,
-    out: Reports,
-    **given: Any,  # as PullOptions names them
+def pull(
+    *, reference: str, dest: str, store: str | None, lock: str | None, update: bool, out: Reports, **given: Any
 ) -> int:
     """Download cases from a store into a new folder.
 
@@ -142,7 +133,7 @@ def pull(  # noqa: PLR0913 - one parameter per option
     if update and lock is None:
         raise UsageError("--update needs --lock FILE", next_command="karat pull --help")
     references.parse(reference)
-    meter = Meter("pulling", quiet=out.quiet)
+    meter, require_signed, jobs = Meter("pulling", quiet=out.quiet), given.pop("require_signed"), given.pop("jobs")
 
     def work() -> Pulled:
         lines = read_lock(Path(lock)) if lock is not None else {}
@@ -279,14 +270,7 @@ def pin(*, reference: str, store: str | None, reason: str | None, remove: bool, 
 @click.option("--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired.")
 @jobs_option
 @report_options("karat.gc/1")
-def gc(
-    *,
-    store: str | None,
-    locks: tuple[str, ...],
-    jobs: int | None,
-    out: Reports,
-    **given: Any,  # as GcOptions names them
-) -> int:
+def gc(*, store: str | None, locks: tuple[str, ...], jobs: int | None, out: Reports, **given: Any) -> int:
     """Delete expired references, and objects that nothing needs.
 
     What a pin, a lock file, an unexpired reference or a running push needs is never deleted. If anything of
