@@ -61,19 +61,8 @@ _BETTER = ("higher", "lower", "equal")
 @fail_on_option
 @click.option("--all", "everything", is_flag=True, help="List everything, also series without a change.")
 @report_options("karat.changes/1", "html", "junit")
-def command(  # noqa: PLR0913 - one parameter per option
-    *,
-    sources: tuple[str, ...],
-    logs: tuple[str, ...],
-    goldens: tuple[str, ...],
-    metrics: tuple[str, ...],
-    step: str,
-    better: tuple[str, ...],
-    smallest: str,
-    fail_on: tuple[str, ...] | None,
-    everything: bool,
-    out: Reports,
-    **others: Any,
+def command(
+    *, sources: tuple[str, ...], better: tuple[str, ...], smallest: str, everything: bool, out: Reports, **given: Any
 ) -> int:
     """Find level changes, crashes and gaps in a series.
 
@@ -85,6 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.changepoints.report import text_lines, to_html
     from karat.report.terminal import room_of
 
+    logs, goldens, step, fail_on = (given[name] for name in ("logs", "goldens", "step", "fail_on"))
     if not sources and not logs and not goldens:
         raise _mistake("expected a SERIES, --logs or --golden, found none")
     if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
@@ -92,23 +82,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     directions = _directions(better)
     # An option that nothing would come of is a mistake, and not passed over.
     for option, value, what, there in (
-        ("--x", others["x"], "a table", sources and not logs),
-        ("--time", others["time"], "a table", sources and not logs),
+        ("--x", given["x"], "a table", sources and not logs),
+        ("--time", given["time"], "a table", sources and not logs),
         ("--step", step.removeprefix("last"), "--golden", goldens),
     ):
         if value and not there:
             raise _mistake(f"expected {what} for {option}, found none")
-    report = changes(
-        sources,
-        logs=logs,
-        goldens=goldens,
-        metric=metrics,
-        better=directions,
-        smallest=_size(smallest),
-        fail_on=("fail",) if fail_on is None else fail_on,
-        step=step,
-        **others,
-    )
+    given |= {"fail_on": ("fail",) if fail_on is None else fail_on, "metric": given.pop("metrics")}
+    report = changes(sources, better=directions, smallest=_size(smallest), **given)
     metrics_there = {entry.series.metric for entry in report.entries}
     for name in filter(None, directions):
         # A name that no metric has is a mistake that would turn a failure into a warning.

@@ -110,17 +110,7 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.option("--keep-going", is_flag=True, help="Write the files that arrived even if some transfers failed.")
 @report_options("karat.refresh-report/1")
 @preset_option
-def command(  # noqa: PLR0913 - one parameter per option
-    *,
-    scope: Scope | None,
-    dry_run: bool,
-    write: bool,
-    reset: bool,
-    only: tuple[str, ...],
-    preset: str | None,
-    out: Reports,
-    **others: Any,
-) -> int:
+def command(*, scope: Scope | None, out: Reports, **given: Any) -> int:
     """Download golden values from CI and check them.
 
     A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
@@ -130,8 +120,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.refreshes.report import lines, with_options
     from karat.sources.open import SourceOptions, check_options
 
-    where = SourceOptions(**{name: others[name] for name in SourceOptions.__struct_fields__})
-    if reset and where == SourceOptions(source=None):
+    where = SourceOptions(**{name: given[name] for name in SourceOptions.__struct_fields__})
+    if given["reset"] and where == SourceOptions(source=None):
         if out.wants("json"):
             said = "--json needs a source: --reset alone says on stderr what it put back"
             raise UsageError(said, next_command=typed().without({"--json"}, flags=()))
@@ -139,33 +129,18 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.goldens.paths import PathFilter
         from karat.refreshes.worktree import ensure_may_write, reset_goldens
 
-        config = load(Path.cwd(), preset=preset)
-        ensure_may_write(typed(), dry_run=dry_run, write=write)
+        config = load(Path.cwd(), preset=given["preset"])
+        dry_run, only = given["dry_run"], given["only"]
+        ensure_may_write(typed(), dry_run=dry_run, write=given["write"])
         is_golden = PathFilter(config.paths, config.exclude, only)
-        reset_goldens(
-            Path.cwd(),
-            is_golden,
-            config.paths,
-            narrowed=bool(only),
-            dry_run=dry_run,
-            notice=None if out.quiet else _say,
-        )
+        told: dict[str, Any] = {"narrowed": bool(only), "dry_run": dry_run, "notice": None if out.quiet else _say}
+        reset_goldens(Path.cwd(), is_golden, config.paths, **told)
         return 0
     check_options(where)
     chosen = scope or _ask_scope(where.source or "")
     with watch(sys.stderr, quiet=out.quiet) as (progress, notice):
-        result = refresh(
-            **others,
-            scope=chosen,
-            only=only,
-            dry_run=dry_run,
-            write=write,
-            reset=reset,
-            preset=preset,
-            command=typed() if scope else with_options(typed(), "--scope", chosen),
-            progress=progress,
-            notice=notice,
-        )
+        again = typed() if scope else with_options(typed(), "--scope", chosen)
+        result = refresh(**given, scope=chosen, command=again, progress=progress, notice=notice)
     code = exit_code(result.all_findings())
     out.write(json=lambda: with_exit_code(result.to_json(), code))
     out.show(lambda: lines(result))

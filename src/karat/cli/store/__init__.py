@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from karat.cli.group import STORE_COMMANDS, LazyGroup
-from karat.cli.output import Reports, bytes_line, complain
+from karat.cli.output import Reports, bytes_line, complain, last_line
 from karat.findings import ExitCode, Finding, KaratError, UsageError, fail
 from karat.report.terminal import say
 
@@ -104,8 +104,7 @@ class Report:
             say(f"karat: {finding.kind}: {finding.message}", sys.stderr)
         if len(findings) > 12:
             say(f"karat: and {len(findings) - 12:,} more", sys.stderr)
-        advice = next((finding.next for finding in findings if finding.next), "karat verify PLACE")
-        say(f"next: {advice}", sys.stderr)
+        last_line(findings, otherwise="karat verify PLACE")
         return int(code)
 
     def _deliver(self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode) -> None:
