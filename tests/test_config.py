@@ -55,6 +55,12 @@ def test_the_search_goes_up_and_stops_at_the_repository(tmp_path: Path) -> None:
     assert find(inner) is None
 
 
+def test_a_link_that_leads_nowhere_is_an_error_and_not_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "karat.toml").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match=r"karat\.toml, but: No such file"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_load_and_say_where_values_came_from(tmp_path: Path, preset: str) -> None:
     write(tmp_path, f'preset = "{preset}"\n[goldens]\nexclude = ["old/**"]\n')

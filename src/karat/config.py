@@ -101,7 +101,7 @@ def find(start: Path) -> Path | None:
     """The nearest karat.toml, or pyproject.toml with a [tool.karat], from `start` upwards."""
     for folder in (start, *start.parents):
         own = folder / "karat.toml"
-        if own.exists():
+        if own.exists() or own.is_symlink():  # a link that leads nowhere is an error, and not no configuration
             return own
         project = folder / "pyproject.toml"
         if project.is_file() and _table_of(project) is not None:

@@ -121,3 +121,25 @@ def test_outside_of_git_it_is_wrong_usage(tmp_path: Path) -> None:
     assert (done.code, done.err.splitlines()[-1]) == (2, "next: git init")
     gone = karat_here("git-setup", "--merge", "a", "b", "c", "7", "golden.json", cwd=tmp_path)
     assert gone.code == 129  # git: not merged, rather than a conflict
+
+
+def test_nothing_is_changed_where_something_is_in_the_way(repository: Repository) -> None:
+    before = (repository.root / ".git" / "config").read_text()
+    repository.write("karat.toml", "paths = [")
+    assert karat_here("git-setup", cwd=repository.root).code == 2
+    (repository.root / "karat.toml").unlink()
+    (repository.root / ".gitattributes").mkdir()
+    done = karat_here("git-setup", cwd=repository.root)
+    assert (done.code, "found a folder" in done.err) == (2, True)
+    assert (repository.root / ".git" / "config").read_text() == before
+
+
+def test_the_ends_of_lines_stay_and_the_block_is_found_again(repository: Repository) -> None:
+    file = repository.root / ".gitattributes"
+    file.write_bytes(b"*.bin -text\r\n")
+    karat_here("git-setup", cwd=repository.root)
+    file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))  # as autocrlf leaves it
+    karat_here("git-setup", cwd=repository.root)
+    assert file.read_bytes().count(b">>> karat git-setup") == 1
+    karat_here("git-setup", "--undo", cwd=repository.root)
+    assert file.read_bytes() == b"*.bin -text\r\n"

@@ -59,3 +59,25 @@ def test_a_report_has_the_exit_code_of_the_command(step: str | None, code: int, 
         assert (done.code, report["exit_code"]) == (code, code)
     strict = karat_here("diff", "--fail-on", "none", "--json", "-", cwd=repository.root)
     assert (strict.code, json.loads(strict.out)["exit_code"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diff", "--json", "-", "--html"], "option '--html' requires an argument"),
+        (["diff", "--json", "-", "--html", ""], "expected a file for --html, found an empty name"),
+    ],
+)
+def test_an_option_without_its_value_is_told_as_json(words: list[str], said: str, tmp_path: Path) -> None:
+    done = karat_here(*words, cwd=tmp_path)
+    told = json.loads(done.out)
+    assert (done.code, told["exit_code"]) == (2, 2)
+    assert told["error"].startswith(said)
+    assert told["next"] == f"karat {words[0]} --help"
+
+
+def test_a_report_that_cannot_be_written_leaves_no_other_on_stdout(repository: Repository) -> None:
+    repository.write(ONE, golden_text(noisy(1)))
+    repository.commit()
+    done = karat_here("diff", "--json", "-", "--markdown", "none/x.md", cwd=repository.root)
+    assert (done.code, json.loads(done.out)["exit_code"]) == (3, 3)

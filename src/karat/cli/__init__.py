@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from karat.cli.group import STORE_COMMANDS, LazyGroup
-from karat.cli.output import complain, json_error, remember
+from karat.cli.output import complain, json_error, remember, typed
 from karat.findings import ExitCode, KaratError, suggest
+from karat.system.command import Command
 
 SECTIONS = {
     "Goldens": {
@@ -152,14 +153,15 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _mistyped(error: click.ClickException) -> None:
     """What click objects to, in karat's voice; `karat` alone asks for help, and gets it."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    # By name: click 8.1 has no such class.
-    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+    if type(error).__name__ == "NoArgsIsHelpError":  # by name: click 8.1 has no such class
         error.show()
         return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    # Of an option that lacks its value, click does not say whose it is.
+    path = context.command_path if context else str(Command(*typed().words[:2]))
     said = error.format_message().rstrip(".")
     hint = suggest(said.split("'")[1], list(COMMANDS)) if "No such command " in said else ""
-    message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help"
+    message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{path} --help"
     complain(message, advice)
     json_error(message, advice, int(ExitCode.USAGE))
 

@@ -95,7 +95,8 @@ class Reports(msgspec.Struct, frozen=True):
 
     def write(self, **made: Callable[[], bytes | str | Iterable[bytes]]) -> None:
         """Make and deliver what was asked for, and nothing else."""
-        for name, make in made.items():
+        # Files first: what stdout says of the exit code holds once they are written.
+        for name, make in sorted(made.items(), key=lambda one: self.targets[one[0]] == "-"):
             if (target := self.targets[name]) is not None:
                 deliver(target, make())
 
@@ -271,9 +272,10 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
         if target is not None:
             by_target.setdefault(target, []).append(option)
     for target, options in by_target.items():
-        if len(options) > 1:
+        if len(options) > 1 or not target:
             place = "stdout" if target == "-" else target
             said = f"expected at most one report on {place}, found {' and '.join(options)}"
+            said = said if target else f"expected a file for {options[0]}, found an empty name"
             raise UsageError(said, next_command=Command("karat", _words[0] if _words else "diff", "--help"))
 
 

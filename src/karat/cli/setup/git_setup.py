@@ -16,7 +16,7 @@ from karat.findings import CannotVerify, UsageError
 from karat.system.command import Command
 
 _BEGIN, _END = "# >>> karat git-setup", "# <<< karat git-setup"
-_BLOCK = re.compile(rf"{_BEGIN}\n.*?{_END}\n", re.DOTALL)
+_BLOCK = re.compile(rf"{_BEGIN}\r?\n.*?{_END}\r?\n", re.DOTALL)
 _EXAMPLES = """
   karat git-setup            git merges goldens by metric and step, and git diff shows a value a line
   karat git-setup --undo
@@ -77,10 +77,12 @@ def _install(*, undo: bool) -> int:
 
     root = git.ensure_repository(Path.cwd(), next_command="git init")
     file = root / ".gitattributes"
-    if file.is_symlink():
+    if file.is_symlink() or file.is_dir():
+        found = "a symbolic link" if file.is_symlink() else "a folder"
         raise UsageError(
-            f"expected a plain file at {file}, found a symbolic link", next_command=Command("ls", "-l", str(file))
+            f"expected a plain file at {file}, found {found}", next_command=Command("ls", "-ld", str(file))
         )
+    config = None if undo else load(root)  # before anything is changed
     # Not from the repository's folder: a package of its own that is called karat would be run instead.
     karat = f"{shlex.quote(sys.executable)} -P -m karat git-setup"
     settings = {
@@ -92,14 +94,13 @@ def _install(*, undo: bool) -> int:
     for section in sorted({name.rpartition(".")[0] for name in settings}):
         if any(name.startswith(f"{section}.") for name in known):
             git.run_git(root, "config", "--local", "--remove-section", section)
-    before = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
+    before = file.read_bytes().decode("utf-8", "surrogateescape") if file.exists() else ""
     kept = _BLOCK.sub("", before)
-    if undo:
+    if config is None:
         after = kept
     else:
         for name, value in settings.items():
             git.run_git(root, "config", "--local", name, value)
-        config = load(root)
         block = [_BEGIN, *_attributes(config.paths, config.exclude), _END]
         gap = "\n" if kept and not kept.endswith("\n") else ""
         after = kept + gap + "".join(f"{line}\n" for line in block)
