@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,31 @@ def test_an_option_is_no_file_name(words: tuple[str, ...], said: str, tmp_path: 
 def test_what_follows_two_dashes_is_not_karats(tmp_path: Path) -> None:
     done = karat("hunt", "--", "echo", "--json", "--html", cwd=tmp_path)
     assert "expected a value behind" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("karat hunt ", "plain,split"),
+        ("karat hunt my.toml --strat", "plain,--strategy"),
+        ("karat policy g", "plain,gate"),
+        ("karat policy nonsense --", ""),
+        ("karat diff --json --html --to", "plain,--top"),
+    ],
+)
+def test_a_shell_that_completes_a_word_is_offered_commands_and_told_nothing(
+    typed: str, offered: str, tmp_path: Path
+) -> None:
+    at = str(len(typed.split(" ")) - 1)
+    done = karat(cwd=tmp_path, _KARAT_COMPLETE="bash_complete", COMP_WORDS=typed, COMP_CWORD=at)
+    assert (done.code, done.err) == (0, "")
+    assert offered in done.out.splitlines() or not offered
+
+
+def test_a_folder_that_was_deleted_is_told_in_a_sentence(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD"; exec "$0" -P -m karat diff --json -'
+    done = subprocess.run(["sh", "-c", script, sys.executable], cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (3, 3)
+    assert done.stderr.startswith("karat: expected to run in a folder, found that it was deleted meanwhile\n")

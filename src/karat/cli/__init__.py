@@ -137,6 +137,13 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _stdout_to_nowhere()
             complain(f"expected to write the report, but: {error.strerror}", "df -h")
+        elif isinstance(error, FileNotFoundError) and _is_nowhere():
+            said, advice = (
+                "expected to run in a folder, found that it was deleted meanwhile",
+                "cd  # to one that is there",
+            )
+            complain(said, advice)
+            json_error(said, advice, int(ExitCode.CANNOT_VERIFY))
         else:
             import traceback
 
@@ -164,6 +171,13 @@ def _mistyped(error: click.ClickException) -> None:
     message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{path} --help"
     complain(message, advice)
     json_error(message, advice, int(ExitCode.USAGE))
+
+
+def _is_nowhere() -> bool:
+    try:
+        return not os.getcwd()  # noqa: PTH109 - as Path.cwd() does
+    except FileNotFoundError:
+        return True
 
 
 def _stdout_to_nowhere() -> None:

@@ -67,12 +67,13 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`karat hunt my.toml --strategy sweep` is `karat hunt run my.toml --strategy sweep`."""
         word = args[0] if args else ""
-        if ctx.parent is not None and word and not word.startswith("-") and word not in self.summaries:
+        asked = ctx.resilient_parsing  # by a shell, to complete a word: all commands are on offer, and nothing is said
+        if not asked and ctx.parent is not None and word and not word.startswith("-") and word not in self.summaries:
             hint = suggest(word, list(self.summaries))
             if not self._otherwise or (hint and not Path(word).exists()):
                 said = f"{ctx.command_path} has no command {word!r}{hint}"
                 raise UsageError(said, next_command=Command(*ctx.command_path.split(), "--help"))
-        named = word in self.summaries or word in ctx.help_option_names
+        named = word in self.summaries or word in ctx.help_option_names or (asked and not word)
         return super().parse_args(ctx, args if named or not self._otherwise else [self._otherwise, *args])
 
     def resolve_command(
@@ -84,7 +85,7 @@ class LazyGroup(click.Group):
         valued = {name for option in options if not (option.is_flag or option.count) for name in option.opts}
         known = {name for option in options for name in option.opts}
         own = rest[: rest.index("--")] if "--" in rest else rest
-        for option, value in pairwise(own):
+        for option, value in pairwise(() if ctx.resilient_parsing else own):
             if option in valued and (value.startswith("--") or value in known):
                 said = f"expected a value behind {option}, found {value}; a value that begins so is given as {option}={value}"
                 raise UsageError(said, next_command=Command(*ctx.command_path.split(), str(name), "--help"))
