@@ -81,6 +81,9 @@ def test_a_metric_alone_and_a_dry_run(tree: Repository) -> None:
     before = everything(tree)
     done = karat_here("reject", A, "--metric", LOSS, "--dry-run", cwd=tree.root)
     assert done.out == f"would reject 1 golden\n  {A}\n"
+    told = json.loads(karat_here("reject", A, "--dry-run", "--json", "-", cwd=tree.root).out)
+    jsonschema.validate(told, schema("karat.decision/1"))
+    assert (told["verb"], told["paths"], told["exit_code"]) == ("would reject", [A], 0)
     assert everything(tree) == before
     assert karat_here("accept", A, "--metric", LOSS, cwd=tree.root).out == f"accepted {LOSS} of {A}\n"
     assert status(tree)[A] == "MM"

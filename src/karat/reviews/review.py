@@ -72,7 +72,7 @@ class NeedsReason(KaratError):  # noqa: N818 - a question
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about some goldens, and done."""
 
-    verb: Verb
+    verb: Verb | Literal["would accept", "would reject"]
     paths: tuple[str, ...]
     metric: str | None = None
     reason: str | None = None  # Only where something failed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from karat.cli.output import (
 from karat.findings import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
+    from karat.report.terminal import Line
     from karat.reviews.review import Decision, Review
 
 _only = repeatable("--only", "GLOB", "Only goldens whose path matches.")
@@ -166,7 +167,6 @@ def _decide(  # noqa: PLR0913 - the options of both
     out: Reports,
 ) -> int:
     from karat.report.json import encode_report
-    from karat.report.terminal import say
     from karat.report.words import count
     from karat.reviews import report
     from karat.reviews.causes import meant
@@ -177,13 +177,14 @@ def _decide(  # noqa: PLR0913 - the options of both
     if not globs and not groups:
         raise UsageError(f"expected goldens to {verb}: a path, a GLOB or --group N", next_command="karat review")
     paths = meant(under_way.causes(), globs, groups, exclude)
-    if dry_run:
-        for line in (f"would {verb} {count(len(paths), 'golden')}", *(f"  {path}" for path in paths)):
-            say(line)
-        return 0
+    lines: Iterable[Line | str]
     try:
-        made = deed(under_way, paths, metric)
-        lines = report.decision_lines(made)
+        if dry_run:
+            made = Decision(verb=f"would {verb}", paths=tuple(paths), metric=metric)  # type: ignore[arg-type]
+            lines = (f"would {verb} {count(len(paths), 'golden')}", *(f"  {path}" for path in paths))
+        else:
+            made = deed(under_way, paths, metric)
+            lines = report.decision_lines(made)
     except NeedsReason as refused:
         made = Decision(verb="accepted", paths=(), metric=metric, findings=refused.failing)
         lines = report.refused_lines(refused.failing)
