@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,14 +59,9 @@ def lint(root: Path, named: Sequence[str], options: DiffOptions) -> LintReport:
             said = f"expected goldens in {root}, found none that match {', '.join(options.globs)}"
             nothing = fail("nothing-compared", said, next="karat config --show-origin")
             return LintReport(goldens=(), findings=(nothing,))
-    chunks = chunks_of(paths)
-
-    @contextmanager
-    def linting() -> Iterator[Callable[[int], list[Finding]]]:
-        yield lambda number: [finding for path in chunks[number] for finding in _of_golden(root, path, options)]
-
-    helpers = helpers_for(len(paths), options.jobs)
-    found = [finding for part in spread(len(chunks), linting, list[Finding], helpers=helpers) for finding in part]
+    chunks, helpers = chunks_of(paths), helpers_for(len(paths), options.jobs)
+    work = nullcontext(lambda number: [f for path in chunks[number] for f in _of_golden(root, path, options)])
+    found = [f for part in spread(len(chunks), lambda: work, list[Finding], helpers=helpers) for f in part]
     found += [finding for path in others for finding in _of_other(root, path)]
     advised = [f if f.next else replace(f, next=Command("git", "log", "--oneline", "--", f.path)) for f in found]
     advised.sort(key=lambda f: (f.severity.rank, f.kind, f.path, f.metric or ""))

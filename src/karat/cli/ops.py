@@ -79,19 +79,8 @@ def list_command(*, what: str) -> int:
 @click.option("--all", "everything", is_flag=True, help="List every operator and finding.")
 @report_options("karat.ops/1", "html")
 @jobs_option
-def audit_command(  # noqa: PLR0913 - one parameter per option
-    *,
-    what: str,
-    select: tuple[str, ...],
-    timeout: float,
-    journal: str | None,
-    resume: bool,
-    known: str | None,
-    against: str | None,
-    everything: bool,
-    jobs: int | None,
-    out: Reports,
-    **given: Any,  # as WorkerSetup names them
+def audit_command(
+    *, what: str, known: str | None, against: str | None, everything: bool, out: Reports, **given: Any
 ) -> int:
     """Check every operator's derivatives: modes, orders, precisions, memory layouts.
 
@@ -104,6 +93,7 @@ def audit_command(  # noqa: PLR0913 - one parameter per option
     from karat.system.dates import day
     from karat.system.processes import available_cores
 
+    select, timeout, journal, resume, jobs = map(given.pop, ("select", "timeout", "journal", "resume", "jobs"))
     setup = WorkerSetup(catalogue=what, **given)
     entries = known_faults(Path(known)) if known else ()
     before = earlier(Path(against)) if against else None

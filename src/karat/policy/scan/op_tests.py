@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -43,19 +43,14 @@ def look(
     progress: Progress | None = None,
 ) -> list[FileFacts | None]:
     """A glance at every file, in order; `jobs` None for as many processes as help."""
-    chunks = chunks_of(paths)
-
-    @contextmanager
-    def worker() -> Iterator[Callable[[int], list[FileFacts | None]]]:
-        with no_collection():
-            yield lambda number: [at(path) for path in chunks[number]]
+    chunks, helpers = chunks_of(paths), helpers_for(len(paths), jobs)
+    work = nullcontext(lambda number: [at(path) for path in chunks[number]])
 
     def done(number: int) -> None:
         if progress is not None:
             progress((number + 1) * len(paths) // len(chunks), len(paths))
 
-    helpers = helpers_for(len(paths), jobs)
-    return [*chain(*spread(len(chunks), worker, list[FileFacts | None], helpers=helpers, done=done))]
+    return [*chain(*spread(len(chunks), lambda: work, list[FileFacts | None], helpers=helpers, done=done))]
 
 
 def glance(path: str, matters: Callable[[bytes], object] = MARK.search) -> FileFacts | None:
