@@ -277,16 +277,13 @@ class _WaiverVisitor(ast.NodeVisitor):
         self.found: list[Waiver] = []
         self._names = names
         self._path = path
-        self._scope: list[str] = []
-        self._around: list[ast.AST] = []  # The definitions around this place, the outermost first.
+        self._around: list[ast.ClassDef | Definition] = []  # The definitions around this place, the outermost first.
         # Of a definition, and asked only if it grants something.
         self._op_of, self._digest = cache(_op_of), cache(_digest)
-        self._classes: list[bool] = []
         self._op_tests: set[str] = set()
         self._applied: set[int] = set()  # References to the skip that are reported already.
 
     def visit_ClassDef(self, node: ast.ClassDef | Definition) -> None:
-        self._scope.append(node.name)
         self._around.append(node)
         for decorator in node.decorator_list:
             if self._names.is_skip(decorator):
@@ -311,12 +308,9 @@ class _WaiverVisitor(ast.NodeVisitor):
             for name, default in defaults(node.args):
                 self._named(name, default, f"default of {name}")
                 self.visit(default)
-        self._classes.append(isinstance(node, ast.ClassDef))
         for statement in node.body:
             self.visit(statement)
-        self._classes.pop()
         self._around.pop()
-        self._scope.pop()
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef  # noqa: N815 - as ast.NodeVisitor asks
 
@@ -383,9 +377,10 @@ class _WaiverVisitor(ast.NodeVisitor):
                 self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Attribute):
             self._named(target.attr, value, _attribute(target.value, target.attr))
-        elif isinstance(target, ast.Name) and (self._classes[-1:] == [True] or _SWITCHES.fullmatch(target.id)):
+        elif isinstance(target, ast.Name):
             # Other names are looked up where they are used.
-            self._named(target.id, value, target.id)
+            if _SWITCHES.fullmatch(target.id) or (self._around and isinstance(self._around[-1], ast.ClassDef)):
+                self._named(target.id, value, target.id)
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
             key = str(target.slice.value)
             self._named(key, value, f"{key} in a dict")
@@ -401,9 +396,8 @@ class _WaiverVisitor(ast.NodeVisitor):
         others = [ast.unparse(node) for node in (*rest, *applied_to)]
         others += [ast.unparse(k) for k in call.keywords if k.arg != "reason"]
         about = SKIP_RULE + (f" on {', '.join(others)}" if others else "")
-        literal = self._names.literal(reason) if reason is not None else None
-        if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
-            text = " ".join(literal.value.split())
+        if reason is not None and (said := self._names.text(reason)) is not None:
+            text = " ".join(said.split())
             value, shown = f"reason: {text}", text or "an empty reason"
         elif reason is not None:
             value, shown = self._explained(reason)
@@ -485,7 +479,7 @@ class _WaiverVisitor(ast.NodeVisitor):
         if not rule or (isinstance(value, ast.Constant) and value.value is None):
             return
         inputs = self._names.texts(value) if kind == "no-grad" else ()
-        if inputs is None:
+        if inputs is None or kind == "reference":
             text, shown = self._explained(value)
             self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         elif kind == "no-grad":
@@ -496,9 +490,6 @@ class _WaiverVisitor(ast.NodeVisitor):
             if name != "level" or text == "'quick'":
                 shown = "its author's own gradients" if kind == "own-gradients" else f"{name}={text}"
                 self._add(rule, kind, value, about, value=text, shown=shown, op=op)
-        elif kind == "reference":
-            text, shown = self._explained(value)
-            self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         else:
             self._amount(rule, kind, value, about, op)
 
@@ -529,7 +520,7 @@ class _WaiverVisitor(ast.NodeVisitor):
                 kind=kind,
                 path=self._path,
                 line=node.lineno,
-                scope=".".join(self._scope),
+                scope=".".join(one.name for one in self._around),
                 op=op or next(filter(None, map(self._op_of, classes)), ""),
                 about=about,
                 body=self._digest(self._around[0]) if self._around else "",
