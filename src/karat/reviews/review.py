@@ -40,7 +40,7 @@ from karat.reviews.index import (
     staged_whole,
     standings,
 )
-from karat.reviews.stage import add, by_lock, samples_of, stage_lines, write_reason
+from karat.reviews.stage import by_lock, samples_of, stage_lines, write_reason
 from karat.system import git
 from karat.system.foreign.limits import GOLDEN
 from karat.system.hashes import sha256_hex
@@ -229,7 +229,7 @@ class Review:
             if reason and overruled:
                 write_reason(self.root, overruled, self._config.paths, reason, temporary)
             if metric is None or self._staged_metric(chosen[0], metric):
-                add(self.root, [*chosen, *samples])
+                git.about(self.root, [*chosen, *samples], "add", "--all")
                 for lock, names in locks.items():
                     lines = read_lock(self.root / lock)
                     stage_lines(self.root, lock, {name: lines.get(name) for name in names.values()})

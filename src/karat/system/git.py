@@ -23,6 +23,7 @@ from karat.system.foreign.limits import Limit, TooLong, read_plain
 REFETCH = "git fetch --refetch"
 _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
+_ON_A_LINE = 200  # Paths on one command line.
 # A clone's own configuration may name programs: to watch files, as hooks, to check signatures. Reading goldens is no reason
 # to run them. What is left are the filters of `git add` and of a checkout, which make a file what it is (SECURITY.md).
 _NO_PROGRAMS = (
@@ -60,6 +61,20 @@ def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
     """The output of a git command, which is given `data`; its own words on failure."""
     stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
     return finish_git(start_git(root, *arguments, stdin=stdin), data)
+
+
+def about(root: Path, paths: Sequence[str], *words: str) -> bytes:
+    """The output of a command about paths, each taken literally; a command line's worth at a time."""
+    parts = [paths[i : i + _ON_A_LINE] for i in range(0, len(paths), _ON_A_LINE)]
+    return b"".join(run_git(root, "--literal-pathspecs", *words, "--", *part) for part in parts)
+
+
+def entries(out: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Each path of an `ls-tree` or `ls-files --stage`, with what stands before it."""
+    for line in os.fsdecode(out).split("\0"):
+        if line:
+            meta, _, path = line.partition("\t")
+            yield path, meta.split(" ")
 
 
 def start_git(root: Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
@@ -192,13 +207,7 @@ _RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
 
 
 def _parse_tree(out: bytes) -> dict[str, str]:
-    found = {}
-    # Decoded as a whole: no odd byte of a path reaches beyond the zero behind it.
-    for entry in os.fsdecode(out).split("\0"):
-        if entry and not entry.startswith((_LINK, _SUBMODULE)):
-            meta, _, path = entry.partition("\t")
-            found[path] = meta.rpartition(" ")[2]
-    return found
+    return {path: oid for path, (mode, _, oid) in entries(out) if mode not in {_LINK, _SUBMODULE}}
 
 
 class TreeComparison:
