@@ -129,3 +129,16 @@ def test_an_undo_does_not_run_over_somebody_elses_work(tree: Repository) -> None
     with pytest.raises(Stale):
         review.undo()
     assert (tree.root / A).read_text() == "mine\n"
+
+
+def test_what_was_committed_since_is_not_undone(tree: Repository) -> None:
+    review = opened(tree)
+    review.accept([A])
+    tree.git("commit", "-qm", "taken")
+    before = everything(tree)
+    with pytest.raises(Stale, match="HEAD has moved since it was accepted"):
+        review.undo()
+    review.refresh()
+    with pytest.raises(Stale, match="HEAD has moved"):
+        review.undo()
+    assert everything(tree) == before

@@ -120,3 +120,14 @@ def test_a_dumb_terminal_gets_the_list(tree: Repository) -> None:
     with Screen(tree.root, TERM="dumb") as screen:
         assert "to take it:" in screen.until("next: karat diff --html report.html")
         assert screen.process.wait(30) == 1
+
+
+def test_a_narrow_terminal_names_the_golden_and_where_it_came_from(tree: Repository) -> None:
+    with Screen(tree.root, columns=60) as screen:
+        screen.until("quit")
+        shown = screen.press("n", "also     num-zeros up")
+        assert "1 of 2 " in shown
+        assert A.split("/")[-2] in shown
+        assert "HEAD     GitHub workflow run 1" in shown
+        assert "now      GitHub workflow run 2" in shown
+        assert "all are as they were" in screen.press("q", "goes on there")

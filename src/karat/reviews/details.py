@@ -53,6 +53,7 @@ def details(review: Review, path: str) -> dict[str, Any]:
         elif isinstance(old, Document) and isinstance(new, Document):
             found = list(islice(differences(old.value, new.value), MOST + 1))
             more["document"] = {"places": found[:MOST], "more": len(found) > MOST}
+    told = "".join(finding.message for finding in change.findings)
     rows: list[MetricChange | None] = [*sorted(change.metrics, key=gravity)] or [None]
     curves, places = embed(rows, _POINTS)
     return {
@@ -66,7 +67,11 @@ def details(review: Review, path: str) -> dict[str, Any]:
         "findings": [
             [f.severity.value, f.kind, f.metric, f.where, f.message, f.next and str(f.next)] for f in change.findings
         ],
-        "history": {row.metric: row.history.sentence for row in change.metrics if row.history},
+        "history": {
+            row.metric: row.history.sentence
+            for row in change.metrics
+            if row.history and row.history.sentence not in told
+        },
         "facts": {**change.identity, **provenance_of(review.diff, path)},
         **more,
     }

@@ -84,6 +84,7 @@ class _Done(msgspec.Struct, frozen=True):
     """A decision with what it takes to undo it."""
 
     decision: Decision
+    head: str  # The commit then: what was committed since is git's to undo.
     before: Snapshot
     after: Snapshot
 
@@ -270,8 +271,12 @@ class Review:
             return None
         last = self._done[-1]
         with git.only_writer(self.root) as temporary:
-            if snapshot(self.root, last.after.index, last.after.files, width=self._width) != last.after:
-                said = f"{few(last.decision.paths, 3)}: changed since it was {last.decision.verb}, and left as it is"
+            there = snapshot(self.root, last.after.index, last.after.files, width=self._width)
+            if there != last.after or git.root_and_head(self.root)[1] != last.head:
+                what = "HEAD has moved" if there == last.after else "changed"
+                said = (
+                    f"{few(last.decision.paths, 3)}: {what} since it was {last.decision.verb}, so it is left as it is"
+                )
                 raise Stale(said, next_command="git status")
             put_back(self.root, last.before, temporary)
         self._done.pop()
@@ -322,7 +327,7 @@ class Review:
             after = snapshot(self.root, before.index, before.files, width=self._width)
         along = [path for path in (*samples, *locks) if before.of(path) != after.of(path)]
         made = replace(made, beside=tuple(along), findings=tuple(findings))
-        self._done.append(_Done(made, before, after))
+        self._done.append(_Done(made, self._sides[0].commit, before, after))
         self._settle(made, items)
         return made
 
