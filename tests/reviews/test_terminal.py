@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from factories.repositories import Repository
+from factories.repositories import Repository, curves, golden_text
 from factories.reviewed import LOSS, A, B, C, D, Screen, changed, everything, status
 from karat.goldens.provenance import NAME, read_lock
 
@@ -131,3 +131,14 @@ def test_a_narrow_terminal_names_the_golden_and_where_it_came_from(tree: Reposit
         assert "HEAD     GitHub workflow run 1" in shown
         assert "now      GitHub workflow run 2" in shown
         assert "all are as they were" in screen.press("q", "goes on there")
+
+
+def test_a_golden_that_is_too_large_to_read_does_not_end_the_review(tree: Repository) -> None:
+    tree.write(C, golden_text(curves(2)) + " " * (1 << 20))
+    with Screen(tree.root, KARAT_MAX_GOLDEN_MB="1") as screen:
+        assert "expected a golden of at most" in screen.until("quit")
+        screen.press("r", "expected to read")  # git could not be given what would go
+        screen.press("a", "Why accept?")
+        screen.press("larger now\r", "accepted 1 golden")
+        screen.press("q", "3 to decide")
+    assert status(tree)[C] == "M "

@@ -54,12 +54,9 @@ def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
 
 def read_golden(root: Path, path: str) -> bytes | None:
     """A golden's bytes; None where there is no file. One that cannot be read is CannotVerify."""
-    try:
+    with files.expecting(f"read {path}", root / path):
         # A link or a folder is nothing that a golden could be; `write_golden` says so.
         return files.bytes_of(root / path, GOLDEN)
-    except OSError as error:
-        said = f"expected to read {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error
 
 
 def lock_at(root: Path, revision: str, lock: str) -> dict[str, LockEntry]:
@@ -137,15 +134,8 @@ def write_golden(
     root: Path, path: str, data: bytes, seen: bytes | None, temporary: Path | None = None
 ) -> list[Finding]:
     """Write one golden in place of the version that was `seen`; the folder must not lead out of the work tree."""
-    target = root / path
-    ensure_inside(root, target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        said = f"expected to write {target}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
-    ensure_inside(root, target)
-    return save(target, data, seen, root=root, temporary=temporary)
+    ensure_inside(root, root / path)
+    return save(root / path, data, seen, root=root, temporary=temporary)
 
 
 def ensure_inside(root: Path, target: Path) -> None:

@@ -61,17 +61,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 def in_head(root: Path, commit: str, paths: Sequence[str] | None) -> dict[str, Entry]:
     """The files of a commit at or below paths, or all of them."""
-    words = ("ls-tree", "-r", "-z", "--full-tree", commit)
-    out = git.run_git(root, *words) if paths is None else git.about(root, paths, *words)
+    out = git.about(root, paths, "ls-tree", "-r", "-z", "--full-tree", commit)
     return {path: Entry(mode, oid) for path, (mode, _, oid) in git.entries(out)}
 
 
 def in_index(root: Path, paths: Sequence[str] | None) -> dict[str, Entry]:
     """The files of the index at or below paths, or all of them; refused while a merge is under way there."""
-    found, empty, words = {}, False, ("ls-files", "--stage", "-z")
-    for path, (mode, oid, stage) in git.entries(
-        git.run_git(root, *words) if paths is None else git.about(root, paths, *words)
-    ):
+    found, empty = {}, False
+    for path, (mode, oid, stage) in git.entries(git.about(root, paths, "ls-files", "--stage", "-z")):
         if stage != "0":
             raise UsageError(f"expected no merge under way, found {path} in conflict", next_command="git status")
         found[path] = Entry(mode, oid)

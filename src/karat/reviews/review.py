@@ -183,9 +183,16 @@ class Review:
         self._skipped.update(paths)
 
     def pair(self, path: str) -> tuple[Reading | None, Reading | None]:
-        """What HEAD has, and what the working tree has."""
-        old, new = self._blob(self._standings[path].head.get(path)), self._file(path)
-        return (None if old is None else formats.read(old, path), None if new is None else formats.read(new, path))
+        """What HEAD has, and what the working tree has; of what cannot be read, a reading without a golden."""
+
+        def reading(read: Callable[[], bytes | None]) -> Reading | None:
+            try:
+                data = read()
+            except CannotVerify:  # the findings of the change say why
+                return Reading(None)
+            return None if data is None else formats.read(data, path)
+
+        return reading(lambda: self._blob(self._standings[path].head.get(path))), reading(lambda: self._file(path))
 
     def again(self) -> Review:
         """The same review for somebody else: a decision in one makes what the other has seen stale."""
@@ -196,7 +203,9 @@ class Review:
             return None
         with closing(git.Blobs(self.root)) as blobs:
             (data,) = blobs.read([entry.oid], GOLDEN.value())
-        if not isinstance(data, bytes):
+        if isinstance(data, int):
+            raise CannotVerify(formats.too_long(data).message)
+        if data is None:
             raise CannotVerify(git.no_object(entry.oid), next_command=git.REFETCH)
         return data
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from karat.compare.change import MetricChange, Verdict
+from karat.compare.change import Verdict
 from karat.diffs.origins import place
 from karat.diffs.report.data import gravity, row_cells
 from karat.diffs.result import labels
@@ -302,15 +302,14 @@ def _head(review: Review, cause: Cause, item: Item, width: int) -> Iterator[Line
 
 
 def _foot(width: int) -> Iterator[Line]:
-    pieces = [piece for key, word in KEYS for piece in ((f"{key} ", "bold"), (f"{word}   ", "dim"))]
     line: list[tuple[str, str]] = []
     room = width
-    for key, word in zip(pieces[::2], pieces[1::2], strict=True):
-        if len(key[0] + word[0].rstrip()) > room:
+    for key, word in KEYS:
+        if len(f"   {key} {word}") > room:
             yield tuple(line)
             line, room = [], width
-        line += [key, word]
-        room -= len(key[0] + word[0])
+        line += [(f"{'   ' if line else ''}{key} ", "bold"), (word, "dim")]
+        room = width - sum(len(text) for text, _ in line)
     yield tuple(line)
 
 
@@ -412,14 +411,12 @@ def _rows(item: Item, metric: str | None, width: int, most: int) -> Iterator[Lin
 
 
 def _past(item: Item, metric: str | None, width: int) -> Iterator[Line]:
-    known: list[MetricChange] = [r for r in item.change.metrics if r.history and metric in {None, r.metric}]
     told = "".join(finding.message for finding in item.change.findings)
-    for row in sorted(known, key=gravity)[:1]:
-        if row.history and row.history.sentence in told:
-            continue
-        style = "bold yellow" if row.history and row.history.unusual else ""
-        said = f"{row.metric} moved {number(row.history.size)}, {row.history.sentence}" if row.history else ""
-        yield from wrapped((("history  ", "dim"), (said, style)), width)
+    rows = sorted((row for row in item.change.metrics if metric in {None, row.metric}), key=gravity)
+    for row, past in [(row, row.history) for row in rows if row.history][:1]:
+        if past.sentence not in told:
+            said = f"{row.metric} moved {number(past.size)}, {past.sentence}"
+            yield from wrapped((("history  ", "dim"), (said, "bold yellow" if past.unusual else "")), width)
 
 
 def _origins(review: Review, item: Item) -> Iterator[Line]:

@@ -63,8 +63,10 @@ def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
     return finish_git(start_git(root, *arguments, stdin=stdin), data)
 
 
-def about(root: Path, paths: Sequence[str], *words: str) -> bytes:
-    """The output of a command about paths, each taken literally; a command line's worth at a time."""
+def about(root: Path, paths: Sequence[str] | None, *words: str) -> bytes:
+    """The output of a command about paths, each taken literally, a command line's worth at a time; None: about all."""
+    if paths is None:
+        return run_git(root, *words)
     parts = [paths[i : i + _ON_A_LINE] for i in range(0, len(paths), _ON_A_LINE)]
     return b"".join(run_git(root, "--literal-pathspecs", *words, "--", *part) for part in parts)
 
@@ -229,7 +231,9 @@ class TreeComparison:
 
     def finish(self) -> tuple[list[GitChange], dict[str, str]]:
         """Every path that differs, and all files of the old revision with their blobs."""
-        changes = {change.path: change for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)}
+        fields = finish_git(self._changed).split(b"\0")
+        found = (_change(*pair, worktree=self._worktree) for pair in zip(fields[::2], fields[1::2], strict=False))
+        changes = {change.path: change for change in found}
         if self._worktree:
             for raw in finish_git(self._others).split(b"\0"):
                 if raw:
@@ -252,12 +256,6 @@ def _no_filters(settings: bytes) -> Iterator[str]:
         # By way of a variable, because a name may hold a "=".
         yield f"--config-env={name}=KARAT_NOTHING"
         yield f"--config-env={name.rpartition('.')[0]}.required=KARAT_NOTHING"
-
-
-def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
-    fields = raw.split(b"\0")
-    for meta, path in zip(fields[::2], fields[1::2], strict=False):
-        yield _change(meta, path, worktree=worktree)
 
 
 def _change(meta: bytes, path: bytes, *, worktree: bool = False) -> GitChange:
