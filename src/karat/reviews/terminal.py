@@ -19,6 +19,7 @@ from rich.text import Text
 from karat.compare.change import Verdict
 from karat.diffs.origins import place
 from karat.diffs.report.data import gravity, row_cells
+from karat.diffs.report.text import style_of
 from karat.diffs.result import labels
 from karat.findings import Finding, KaratError, Severity
 from karat.goldens.provenance import LockEntry
@@ -251,7 +252,8 @@ class _Session:
         before = f"Enter: {self._reason}; " if self._reason else ""
         self._say(f"{goldens} with a fail finding ({kinds}). Why accept? ({before}Esc: do not)")
         while True:
-            self._draw(live, (("reason: ", "bold yellow"), (f"{typed}▏", "")))
+            end = typed[-max(self._console.width - 12, 1) :]  # what does not fit on the line is behind
+            self._draw(live, (("reason: ", "bold yellow"), (f"{'…' if end != typed else ''}{end}▏", "")))
             pressed = key()
             if pressed in {"\r", "\n"}:
                 return typed.strip() or self._reason or None
@@ -399,13 +401,7 @@ def _rows(item: Item, metric: str | None, width: int, most: int) -> Iterator[Lin
     lines = [aligned(row, widths(table)) for row in table]
     yield ((lines[0][:width], "dim"),)
     for row, line in zip(shown, lines[1:], strict=True):
-        quiet = row.verdict is Verdict.NOISE
-        style = (
-            "green"
-            if quiet
-            else STYLES[Severity.WARN if row.verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
-        )
-        yield ((line[:width], style),)
+        yield ((line[:width], style_of(row.verdict)),)
     if not metric and len(moved) > len(shown):
         yield ((f"… and {count(len(moved) - len(shown), 'metric')} more", "dim"),)
 
