@@ -11,7 +11,7 @@ from factories.reviewed import LOSS, ZEROS, A, B, C, D, changed, everything, ope
 from karat.goldens.provenance import NAME, read_lock
 from karat.goldens.shapes import Reading
 from karat.reviews.causes import metrics_of
-from karat.reviews.details import details
+from karat.reviews.details import details, differences
 from karat.reviews.review import NeedsReason, Stale
 
 
@@ -155,3 +155,10 @@ def test_what_cannot_be_read_is_shown_without_values(tree: Repository, monkeypat
     assert old.golden is not None
     assert new == Reading(None)
     assert details(review, C)["findings"][0][1] == "unreadable"
+
+
+def test_long_texts_begin_where_they_part() -> None:
+    before, after = "once " * 600 + "upon", "once " * 600 + "before"
+    ((where, old, new),) = differences({"text": before}, {"text": after})
+    assert (where, old, new) == ("$.text", f'…{"once " * 6}upon"', f'…{"once " * 6}before"')
+    assert [*differences({"a": "short"}, {})] == [["$.a", '"short"', None]]

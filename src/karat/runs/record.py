@@ -207,13 +207,9 @@ class _Recording:
         if golden.is_symlink():  # asked before anything is written, the samples too
             said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
             raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
-        try:
-            self.old_bytes: bytes | None = read_plain(golden, GOLDEN)
-        except FileNotFoundError:
-            self.old_bytes = None
-        except OSError as error:
-            said = f"expected to read the golden {golden}, but: {error.strerror}"
-            raise CannotVerify(said, next_command=Command("ls", "-ld", str(golden))) from error
+        self.old_bytes: bytes | None = None
+        with expecting(f"read the golden {golden}", golden), suppress(FileNotFoundError):
+            self.old_bytes = read_plain(golden, GOLDEN)
         self.old = None if self.old_bytes is None else formats.read(self.old_bytes, str(self.path))
         self.old_golden = self.old.golden if self.old else None
         # What is there keeps its format unless the command line says otherwise.

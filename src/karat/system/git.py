@@ -408,15 +408,13 @@ def only_writer(root: Path) -> Iterator[Path]:
 
     Gives a folder for half-written files; what a killed process left there is swept out.
     """
+    from karat.system.files import expecting
     from karat.system.locks import hold
 
     path = git_path(root, "karat/writing")
-    try:
+    with expecting(f"write {path}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = hold(path, wait=True, mode=0o644)
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
     assert handle is not None, "waited for"  # noqa: S101
     try:
         temporary = path.parent / "workshop"
