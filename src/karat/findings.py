@@ -16,20 +16,21 @@ from typing import Literal, NamedTuple, TypedDict, Unpack
 import msgspec
 
 
-class Severity(StrEnum):
+class Ranked(StrEnum):
+    """Words from the gravest on."""
+
+    rank: int  # 0 for the gravest, so that sorting puts it first.
+
+    def __init__(self, _word: str) -> None:
+        self.rank = len(type(self).__members__)
+
+
+class Severity(Ranked):
     """How grave a finding is."""
 
     FAIL = "fail"
     WARN = "warn"
     INFO = "info"
-
-    @property
-    def rank(self) -> int:
-        """0 for the gravest, so that sorting puts it first."""
-        return _RANKS[self]
-
-
-_RANKS = {Severity.FAIL: 0, Severity.WARN: 1, Severity.INFO: 2}
 
 
 class ExitCode(IntEnum):

@@ -9,7 +9,9 @@ import pytest
 from factories.repositories import Repository
 from factories.reviewed import LOSS, ZEROS, A, B, C, D, changed, everything, opened, status, text
 from karat.goldens.provenance import NAME, read_lock
+from karat.goldens.shapes import Reading
 from karat.reviews.causes import metrics_of
+from karat.reviews.details import details, differences
 from karat.reviews.review import NeedsReason, Stale
 
 
@@ -129,3 +131,34 @@ def test_an_undo_does_not_run_over_somebody_elses_work(tree: Repository) -> None
     with pytest.raises(Stale):
         review.undo()
     assert (tree.root / A).read_text() == "mine\n"
+
+
+def test_what_was_committed_since_is_not_undone(tree: Repository) -> None:
+    review = opened(tree)
+    review.accept([A])
+    tree.git("commit", "-qm", "taken")
+    before = everything(tree)
+    with pytest.raises(Stale, match="HEAD has moved since it was accepted"):
+        review.undo()
+    review.refresh()
+    with pytest.raises(Stale, match="HEAD has moved"):
+        review.undo()
+    assert everything(tree) == before
+
+
+def test_what_cannot_be_read_is_shown_without_values(tree: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KARAT_MAX_GOLDEN_MB", "1")
+    tree.write(C, (tree.root / C).read_text() + " " * (1 << 20))
+    review = opened(tree)
+    old, new = review.pair(C)
+    assert old is not None
+    assert old.golden is not None
+    assert new == Reading(None)
+    assert details(review, C)["findings"][0][1] == "unreadable"
+
+
+def test_long_texts_begin_where_they_part() -> None:
+    before, after = "once " * 600 + "upon", "once " * 600 + "before"
+    ((where, old, new),) = differences({"text": before}, {"text": after})
+    assert (where, old, new) == ("$.text", f'…{"once " * 6}upon"', f'…{"once " * 6}before"')
+    assert [*differences({"a": "short"}, {})] == [["$.a", '"short"', None]]

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from factories.repositories import Repository
+from factories.repositories import Repository, curves, golden_text
 from factories.reviewed import LOSS, A, B, C, D, Screen, changed, everything, status
 from karat.goldens.provenance import NAME, read_lock
 
@@ -120,3 +120,25 @@ def test_a_dumb_terminal_gets_the_list(tree: Repository) -> None:
     with Screen(tree.root, TERM="dumb") as screen:
         assert "to take it:" in screen.until("next: karat diff --html report.html")
         assert screen.process.wait(30) == 1
+
+
+def test_a_narrow_terminal_names_the_golden_and_where_it_came_from(tree: Repository) -> None:
+    with Screen(tree.root, columns=60) as screen:
+        screen.until("quit")
+        shown = screen.press("n", "also     num-zeros up")
+        assert "1 of 2 " in shown
+        assert A.split("/")[-2] in shown
+        assert "HEAD     GitHub workflow run 1" in shown
+        assert "now      GitHub workflow run 2" in shown
+        assert "all are as they were" in screen.press("q", "goes on there")
+
+
+def test_a_golden_that_is_too_large_to_read_does_not_end_the_review(tree: Repository) -> None:
+    tree.write(C, golden_text(curves(2)) + " " * (1 << 20))
+    with Screen(tree.root, KARAT_MAX_GOLDEN_MB="1") as screen:
+        assert "expected a golden of at most" in screen.until("quit")
+        screen.press("r", "expected to read")  # git could not be given what would go
+        screen.press("a", "Why accept?")
+        screen.press("larger now\r", "accepted 1 golden")
+        screen.press("q", "3 to decide")
+    assert status(tree)[C] == "M "

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.goldens.paths import DATA_GLOBS, PathFilter, files_below, identity_of, narrow, walk
+from karat.goldens.paths import DATA_GLOBS, PathFilter, files_below, identity_of, identity_text, narrow, walk
 from karat.report.words import few
 from karat.settings import CheckSettings
 from karat.system import git
@@ -209,7 +209,7 @@ class Tree:
             if target is not None and target.startswith(self._below):
                 return self.at(target.removeprefix(self._below)), ""
         where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
-        said = f" or the identity {told(identity)}" if identity else ""
+        said = f" or the identity {identity_text(identity)}" if identity else ""
         return None, f"none of the {where} has its name{said}"
 
     def _ways(self, actual: Actual, identity: Identity) -> Iterator[tuple[Sequence[str], str]]:
@@ -270,10 +270,6 @@ def _grouped(paths: Iterable[str], key: Callable[[str], Any]) -> Mapping[Any, Se
     for path in paths:
         groups[key(path)].append(path)
     return dict(groups)
-
-
-def told(identity: Identity) -> str:
-    return ", ".join(f"{key}={value}" for key, value in sorted(identity.items()))
 
 
 def same_file(one: Path, other: Path) -> bool:

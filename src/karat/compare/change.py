@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Ranked, Severity
 
 if TYPE_CHECKING:
     # Shapes bring numpy along, which those who only pass changes around need not wait for.
@@ -19,7 +18,7 @@ else:
     EarlierMoves, Metric, Shape, Comparison = Any, Any, str, Any
 
 
-class Verdict(StrEnum):
+class Verdict(Ranked):
     """What became of a golden, gravest first."""
 
     UNREADABLE = "unreadable"
@@ -31,13 +30,6 @@ class Verdict(StrEnum):
     NOISE = "noise"
     SAME = "same"
 
-    @property
-    def rank(self) -> int:
-        """0 for the gravest, so that sorting puts it first."""
-        return _ORDER[self]
-
-
-_ORDER = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 MOVES = frozenset({"late-drift", "precision-cut", "reordered", "rescaled", "shifted", "stuck", "value-drift"})
 """The kinds of findings that say how the values of a metric moved."""

@@ -6,8 +6,9 @@ pairs at a time, because the curves of all of them are scored in one go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,6 +30,18 @@ class GoldenPair:
     new: Reading | None
     identity: Mapping[str, str] = field(default_factory=dict)
     same_bytes: bool = False
+
+    def change(self, verdict: Verdict, findings: Iterable[Finding], of: Reading | None = None, **more: Any) -> Change:
+        """What became of it, gravest findings first; `of` is the reading whose shape it has."""
+        placed = [f if f.path else replace(f, path=self.path) for f in findings]
+        return Change(
+            path=self.path,
+            verdict=verdict,
+            shape=of.golden.shape if of and of.golden else None,
+            findings=tuple(sorted(placed, key=lambda f: f.severity.rank)),
+            identity=self.identity,
+            **more,
+        )
 
 
 def compare(
@@ -80,13 +93,7 @@ def _both_series(pair: GoldenPair) -> tuple[Series, Series]:
 def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, status: Sequence[str]) -> Change:
     old, new = pair.old, pair.new
     if new is None:
-        return Change(
-            path=pair.path,
-            verdict=Verdict.REMOVED,
-            shape=old.golden.shape if old and old.golden else None,
-            findings=(fail("removed-golden", "the golden is gone from the new side", path=pair.path),),
-            identity=pair.identity,
-        )
+        return pair.change(Verdict.REMOVED, [fail("removed-golden", "the golden is gone from the new side")], old)
     if new.golden is None:
         return _unreadable(pair, new.findings, "new")
     nothing = old and old.golden and old.golden.shape != new.golden.shape and _is_empty(old.golden)
@@ -123,15 +130,7 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE - {"format-only"}
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
         findings.append(info("format-only", "the bytes changed (layout, key order or placeholders), no value did"))
-    return Change(
-        path=pair.path,
-        verdict=verdict,
-        shape=new.golden.shape,
-        metrics=tuple(rows),
-        findings=_sorted(findings, pair.path),
-        identity=pair.identity,
-        same_bytes=pair.same_bytes,
-    )
+    return pair.change(verdict, findings, new, metrics=tuple(rows), same_bytes=pair.same_bytes)
 
 
 def _became_text(old: Sequence[Finding], new: Sequence[Finding]) -> Sequence[Finding]:
@@ -175,11 +174,6 @@ def _compare_goldens(
     return [], [fail("type-changed", f"was a {old.shape}, is a {new.shape} now; the two cannot be compared")]
 
 
-def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
-    placed = [f if f.path else replace(f, path=path) for f in findings]
-    return tuple(sorted(placed, key=lambda f: f.severity.rank))
-
-
 _AT_MOST_NOISE = frozenset(
     {"dropped-placeholders", "format-only", "moved-golden", "no-usable-steps", "non-finite-literal", "truncated"}
 )
@@ -201,25 +195,11 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
 
 
 def _unreadable(pair: GoldenPair, findings: Sequence[Finding], side: str) -> Change:
-    found = list(findings) or [fail("unreadable", f"the {side} side cannot be read")]
-    return Change(
-        path=pair.path,
-        verdict=Verdict.UNREADABLE,
-        findings=_sorted(found, pair.path),
-        identity=pair.identity,
-        has_baseline=pair.old is not None,
-    )
+    found = findings or [fail("unreadable", f"the {side} side cannot be read")]
+    return pair.change(Verdict.UNREADABLE, found, has_baseline=pair.old is not None)
 
 
 def _without_comparison(pair: GoldenPair, new: Reading, verdict: Verdict, note: Finding) -> Change:
     """A golden that was compared with nothing; what can be said of it alone is said."""
-    golden = new.golden
-    alone = judge_alone(golden) if isinstance(golden, Series) else []
-    return Change(
-        path=pair.path,
-        verdict=verdict,
-        shape=golden.shape if golden else None,
-        findings=_sorted([*new.findings, *alone, note], pair.path),
-        identity=pair.identity,
-        has_baseline=False,
-    )
+    alone = judge_alone(new.golden) if isinstance(new.golden, Series) else []
+    return pair.change(verdict, [*new.findings, *alone, note], new, has_baseline=False)

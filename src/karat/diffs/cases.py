@@ -7,7 +7,6 @@ points to.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -193,13 +192,11 @@ class RevisionFiles:
         self._root, self._blobs = root, git.Blobs(root)
         self._folder = tempfile.TemporaryDirectory(prefix="karat-")
         found: dict[str, tuple[str, int | None]] = {}
-        for entry in git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit).split(b"\0"):
-            meta, _, raw = entry.partition(b"\t")
-            path = os.fsdecode(raw)
-            mode, kind, *rest = meta.split() or [b"", b""]
-            if kind == b"blob" and mode != b"120000" and path.startswith(prefix):
-                oid, size = rest
-                found[path[len(prefix) :]] = oid.decode(), int(size) if size.isdigit() else None
+        for path, (mode, kind, oid, *_, size) in git.entries(
+            git.run_git(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+        ):
+            if kind == "blob" and mode != "120000" and path.startswith(prefix):
+                found[path[len(prefix) :]] = oid, int(size) if size.isdigit() else None
         self._sized = found
 
     def paths(self) -> Collection[str]:

@@ -288,12 +288,9 @@ class _Style:
     ascii: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One item of a container to be written: its place in the old one, if it was there."""
-
-    index: int | None
-    text: str
+_Entry = tuple[
+    int | None, str
+]  # One item of a container to be written, behind its place in the old one, if it was there.
 
 
 class _Rewriter:
@@ -327,13 +324,13 @@ class _Rewriter:
         texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
         if len(texts) == len(last) == len(value) and all(texts[n] == self.raw(node.items[i]) for n, i in last.items()):
             return self.raw(node)
-        entries = [
-            (name, _Entry(last[name], self.text[node.keys[last[name]].start : node.items[last[name]].start] + text))
+        entries: list[tuple[str, _Entry]] = [
+            (name, (last[name], self.text[node.keys[last[name]].start : node.items[last[name]].start] + text))
             for name, text in texts.items()
         ]
         colon = self.text[node.keys[0].end : node.items[0].start]
-        added = [
-            (name, _Entry(None, _lay_out(name, self.style, "", multi=False) + colon + self.beside(node, item)))
+        added: list[tuple[str, _Entry]] = [
+            (name, (None, _lay_out(name, self.style, "", multi=False) + colon + self.beside(node, item)))
             for name, item in value.items()
             if name not in last
         ]
@@ -343,18 +340,20 @@ class _Rewriter:
         return self.join(node, [entry for _, entry in entries])
 
     def array(self, node: Node, value: Sequence[Any]) -> str:
-        kept = [_Entry(i, self.render(old, new)) for i, (old, new) in enumerate(zip(node.items, value, strict=False))]
-        return self.join(node, [*kept, *(_Entry(None, self.beside(node, item)) for item in value[len(kept) :])])
+        kept: list[_Entry] = [
+            (i, self.render(old, new)) for i, (old, new) in enumerate(zip(node.items, value, strict=False))
+        ]
+        return self.join(node, [*kept, *((None, self.beside(node, item)) for item in value[len(kept) :])])
 
     def join(self, node: Node, entries: list[_Entry]) -> str:
         opening, closing = self.text[node.start], self.text[node.end - 1]
         if not entries:
             return opening + closing
         parts = [opening, self.lead(node)]
-        for position, entry in enumerate(entries):
+        for position, (index, text) in enumerate(entries):
             if position:
-                parts.append(self.gap(node, entries[position - 1].index, entry.index))
-            parts.append(entry.text)
+                parts.append(self.gap(node, entries[position - 1][0], index))
+            parts.append(text)
         return "".join([*parts, self.text[node.items[-1].end : node.end - 1], closing])
 
     def begin(self, node: Node, index: int) -> int:

@@ -227,6 +227,11 @@ def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
     return {}
 
 
+def identity_text(identity: Mapping[str, str]) -> str:
+    """`case=a, platform=b`."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(identity.items()))
+
+
 def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Every folder from a root on with its folders and files, sorted and without git's own.
 

@@ -21,7 +21,7 @@ from karat.findings import CannotVerify
 from karat.goldens.paths import glob_matcher
 from karat.goldens.saves import LockFile
 from karat.system.command import Command
-from karat.system.files import write_bytes
+from karat.system.files import expecting, write_bytes
 from karat.system.git import git_path
 
 NAME = "goldens.lock.json"
@@ -112,12 +112,9 @@ def record_path(root: Path) -> Path:
 def write_record(root: Path, record: RefreshRecord) -> None:
     """Keep the record of a refresh, in place of the one before."""
     path = record_path(root)
-    try:
+    with expecting(f"write {path}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, msgspec.json.format(msgspec.json.encode(record)), durable=False)
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
 
 
 def read_record(root: Path) -> RefreshRecord | None:

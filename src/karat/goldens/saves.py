@@ -19,7 +19,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, warn
 from karat.system import git
 from karat.system.command import Command, quoted
-from karat.system.files import Displaced, bytes_of, swap_bytes, take_away
+from karat.system.files import Displaced, bytes_of, expecting, swap_bytes, take_away
 from karat.system.foreign.limits import GOLDEN, read_plain
 
 Entry = TypeVar("Entry")
@@ -49,12 +49,9 @@ def save(
 
     A file that holds something else by now is left alone: CannotVerify. Without a `root` there is no git.
     """
-    try:
+    with expecting(f"write {file}", file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         displaced = swap_bytes(file, data, seen, workshop=temporary)
-    except OSError as error:
-        said = f"expected to write {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(file.parent))) from error
     return [] if displaced is None else keep_displaced(displaced, file, root)
 
 

@@ -7,7 +7,7 @@ Arrays are numpy arrays that nobody writes to; equality is by value, NaN equal t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -98,6 +98,29 @@ class Document(msgspec.Struct, frozen=True):
 
 
 Golden: TypeAlias = Series | Table | Document
+
+
+def with_curves(base: Series, source: Series, names: Collection[str]) -> Series:
+    """`base` with what `source` has under these names; without them where that has none."""
+
+    def taken(field: str) -> dict[str, Any]:
+        mine, theirs = getattr(base, field), getattr(source, field)
+        both = {**mine, **{name: value for name, value in theirs.items() if name in names}}
+        return {name: value for name, value in both.items() if name in theirs or name not in names}
+
+    return Series(taken("metrics"), taken("scalars"), taken("others"))
+
+
+def with_columns(base: Table, source: Table, names: Collection[str]) -> Table:
+    """`base` with these columns of `source`, in the rows that both have."""
+    places = [(base.columns.index(name), source.columns.index(name)) for name in names]
+    rows = {}
+    for key, cells in base.rows.items():
+        changed = list(cells)
+        for here, there in places if key in source.rows else ():
+            changed[here] = source.rows[key][there]
+        rows[key] = tuple(changed)
+    return msgspec.structs.replace(base, rows=rows)
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from karat.compare.change import Change
 from karat.compare.pairs import GoldenPair, compare_many
 from karat.findings import Finding, Severity, fail, warn
-from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.goldens.shapes import Golden, Reading, Series, Table, with_columns, with_curves
 from karat.refreshes.claims import Claim
 from karat.refreshes.jobs import UNFINISHED, RefreshOptions
 
@@ -98,15 +98,12 @@ def is_asked_for(name: str, globs: Sequence[str]) -> bool:
 
 
 def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> Merged | Finding:
-    curves = {name: m for name, m in golden.metrics.items() if is_asked_for(name, globs)}
-    scalars = {name: v for name, v in golden.scalars.items() if is_asked_for(name, globs)}
-    taken = (*curves, *scalars)
-    old = (*before.metrics, *before.scalars)
-    lost = [name for name in old if is_asked_for(name, globs) and name not in taken]
+    there = (*golden.metrics, *golden.scalars)
+    taken = tuple(name for name in there if is_asked_for(name, globs))
+    lost = [n for n in (*before.metrics, *before.scalars) if is_asked_for(n, globs) and n not in taken]
     if lost or not taken:
-        return _not_taken(lost, (*golden.metrics, *golden.scalars), "metric")
-    whole = replace(before, metrics={**before.metrics, **curves}, scalars={**before.scalars, **scalars})
-    return replace(reading, golden=whole), taken
+        return _not_taken(lost, there, "metric")
+    return replace(reading, golden=with_curves(before, golden, taken)), taken
 
 
 def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> Merged | Finding:
@@ -117,20 +114,12 @@ def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequenc
     if absent := [" / ".join(key) for key in before.rows if key not in golden.rows]:
         rows = f"{len(absent)} rows are missing from the new results: {', '.join(absent[:5])}"
         return fail("lost-rows", f"--metric: {rows}")
-    places = [(before.columns.index(name), golden.columns.index(name)) for name in names]
-    merged = {}
-    for key, cells in before.rows.items():
-        changed = list(cells)
-        for here, there in places:
-            changed[here] = golden.rows[key][there]
-        merged[key] = tuple(changed)
     findings = list(reading.findings)
     if more := [" / ".join(key) for key in golden.rows if key not in before.rows]:
         # Some columns alone make no row.
         message = f"--metric adds no rows, so {len(more)} that came in are left out: {', '.join(more[:5])}"
         findings.append(warn("gained-rows", message))
-    whole = replace(before, rows=merged)
-    return replace(reading, golden=whole, findings=tuple(findings)), names
+    return replace(reading, golden=with_columns(before, golden, names), findings=tuple(findings)), names
 
 
 def _not_taken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:

@@ -8,13 +8,14 @@ job, and the newest wins.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
 from karat.findings import Finding, Severity, fail, warn
+from karat.goldens.paths import identity_text
 from karat.refreshes.identity import (
     DERIVED,
     MANIFEST,
@@ -260,23 +261,19 @@ def _restart(claim: Claim) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _shown(identity: Identity, names: Iterable[str]) -> str:
-    return ", ".join(f"{name}={identity[name]}" for name in sorted(names))
-
-
 def _contradiction(what: str, path: str, declared: Identity, named: Identity) -> Finding | None:
     """What a manifest and a name say differently, if anything."""
     wrong = clashes(named, declared)
-    said = f"{what}: its manifest says {_shown(declared, wrong)}, its name {_shown(named, wrong)}; it was not taken"
+    theirs, ours = (identity_text({name: side[name] for name in wrong}) for side in (declared, named))
+    said = f"{what}: its manifest says {theirs}, its name {ours}; it was not taken"
     return fail("identity-conflict", said, path=path, next=_MANIFEST) if wrong else None
 
 
 def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     names = ", ".join(sorted({g.name for g in match.jobs})) or match.artifact.name
-    shown = _shown(inside, inside)
     return fail(
         "identity-conflict",
-        f"{name} of artifact {match.artifact.name}: its own name says {shown}, but it is of {names}; it was not taken",
+        f"{name} of artifact {match.artifact.name}: its own name says {identity_text(inside)}, but it is of {names}; it was not taken",
         path=name,
         next="karat config --show-origin",
     )

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, fail
-from karat.goldens.paths import AGAIN, PathFilter, case_pattern, glob_matcher, identity_of
+from karat.goldens.paths import AGAIN, PathFilter, case_pattern, glob_matcher, identity_of, identity_text
 from karat.settings import RefreshSettings
 from karat.system.foreign.limits import TEXT, read_plain
 from karat.system.names import LONGEST_PART, refusal, shown
@@ -298,16 +298,15 @@ class Targets:
         else:
             filled, why = fill(target, identity), ""
             if filled.missing:
-                told, why = self._told_by_tree(identity, filled.missing)
-                filled = fill(target, {**identity, **told})
+                by_tree, why = self._told_by_tree(identity, filled.missing)
+                filled = fill(target, {**identity, **by_tree})
             if filled.unsafe:
                 return refused("archive-refused", f"expected plain names, found {filled.unsafe}")
             if filled.path is None:
-                shown = ", ".join(f"{k}={v}" for k, v in sorted(identity.items())) or "nothing"
-                missing = ", ".join(filled.missing)
-                return refused(
-                    "identity-incomplete", f"nothing tells its {missing}{why}; names and manifest gave {shown}"
+                told = (
+                    f"{', '.join(filled.missing)}{why}; names and manifest gave {identity_text(identity) or 'nothing'}"
                 )
+                return refused("identity-incomplete", f"nothing tells its {told}")
             name = filled.path
             # CI systems change upper and lower case.
             alike = self._by_casefold.get(name.casefold())

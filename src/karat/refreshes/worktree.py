@@ -137,15 +137,8 @@ def write_golden(
     root: Path, path: str, data: bytes, seen: bytes | None, temporary: Path | None = None
 ) -> list[Finding]:
     """Write one golden in place of the version that was `seen`; the folder must not lead out of the work tree."""
-    target = root / path
-    ensure_inside(root, target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        said = f"expected to write {target}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
-    ensure_inside(root, target)
-    return save(target, data, seen, root=root, temporary=temporary)
+    ensure_inside(root, root / path)
+    return save(root / path, data, seen, root=root, temporary=temporary)
 
 
 def ensure_inside(root: Path, target: Path) -> None:
@@ -280,17 +273,10 @@ def set_executable(path: Path, *, executable: bool) -> None:
 
 def _staged(root: Path, paths: Sequence[str]) -> dict[str, tuple[str, bytes | None]]:
     """Mode and bytes of files as git would check them out of the index; no bytes of what is no plain file."""
-    found: dict[str, tuple[str, str]] = {}
-    for i in range(0, len(paths), 200):
-        words = ("--literal-pathspecs", "ls-files", "--stage", "-z", "--", *paths[i : i + 200])
-        for entry in git.run_git(root, *words).split(b"\0"):
-            meta, _, path = entry.partition(b"\t")
-            if path:
-                mode, oid, _ = meta.decode().split(" ")
-                found[os.fsdecode(path)] = (mode, oid)
-    plain = [(path, oid) for path, (mode, oid) in found.items() if mode.startswith("100")]
+    found = dict(git.entries(git.about(root, paths, "ls-files", "--stage", "-z")))
+    plain = [(path, oid) for path, (mode, oid, _) in found.items() if mode.startswith("100")]
     texts = dict(zip((path for path, _ in plain), git.checked_out(root, plain), strict=True))
-    return {path: (mode, texts.get(path)) for path, (mode, _) in found.items()}
+    return {path: (mode, texts.get(path)) for path, (mode, *_) in found.items()}
 
 
 def _take_away(root: Path, path: str, temporary: Path) -> list[Finding]:

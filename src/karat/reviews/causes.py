@@ -6,18 +6,17 @@ does not want to be asked about their memory again, and whoever takes memory has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from karat.compare.change import Change, Verdict
 from karat.diffs.result import Diff, FindingGroup
 from karat.findings import Severity, UsageError
 from karat.goldens.paths import narrow
-from karat.goldens.shapes import Golden, Series, Table
+from karat.goldens.shapes import Golden, Series, Table, with_columns, with_curves
 from karat.report.words import count
 
 State = Literal["pending", "accepted", "rejected", "partly", "skipped"]
@@ -114,31 +113,15 @@ def with_metric(base: Golden, source: Golden, metric: str) -> Golden:
             metric in part for golden in (base, source) for part in (golden.metrics, golden.scalars, golden.others)
         ):
             raise _no_such(metric, [*source.metrics, *source.scalars])
-        return replace(
-            base,
-            metrics=_taken(base.metrics, source.metrics, metric),
-            scalars=_taken(base.scalars, source.scalars, metric),
-            others=_taken(base.others, source.others, metric),
-        )
+        return with_curves(base, source, (metric,))
     if isinstance(base, Table) and isinstance(source, Table) and base.key == source.key:
         if metric in base.key or metric not in base.columns or metric not in source.columns:
             raise _no_such(metric, [c for c in base.columns if c not in base.key and c in source.columns])
-        at, there = base.columns.index(metric), source.columns.index(metric)
-        rows = {
-            key: (*cells[:at], source.rows[key][there], *cells[at + 1 :]) if key in source.rows else cells
-            for key, cells in base.rows.items()
-        }
-        return replace(base, rows=rows)
+        return with_columns(base, source, (metric,))
     said = f"--metric knows curves and columns; this is a {base.shape}" + (
         f" that became a {source.shape}" if base.shape != source.shape else ""
     )
     raise UsageError(said, next_command="karat review")
-
-
-def _taken(base: Mapping[str, Any], source: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    if name in source:
-        return {**base, name: source[name]}
-    return {key: value for key, value in base.items() if key != name}
 
 
 def _no_such(metric: str, there: Sequence[str]) -> UsageError:

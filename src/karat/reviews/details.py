@@ -6,6 +6,7 @@ Everything is read when it is asked for, and cut to what a person can look at; w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
@@ -53,6 +54,7 @@ def details(review: Review, path: str) -> dict[str, Any]:
         elif isinstance(old, Document) and isinstance(new, Document):
             found = list(islice(differences(old.value, new.value), MOST + 1))
             more["document"] = {"places": found[:MOST], "more": len(found) > MOST}
+    told = "".join(finding.message for finding in change.findings)
     rows: list[MetricChange | None] = [*sorted(change.metrics, key=gravity)] or [None]
     curves, places = embed(rows, _POINTS)
     return {
@@ -66,7 +68,11 @@ def details(review: Review, path: str) -> dict[str, Any]:
         "findings": [
             [f.severity.value, f.kind, f.metric, f.where, f.message, f.next and str(f.next)] for f in change.findings
         ],
-        "history": {row.metric: row.history.sentence for row in change.metrics if row.history},
+        "history": {
+            row.metric: row.history.sentence
+            for row in change.metrics
+            if row.history and row.history.sentence not in told
+        },
         "facts": {**change.identity, **provenance_of(review.diff, path)},
         **more,
     }
@@ -125,10 +131,17 @@ def differences(old: Any, new: Any) -> Iterator[list[str | None]]:
             padded = ([*side, *[_NONE] * (longest - len(side))] for side in (a, b))
             stack += reversed([(x, y, (f"{at[0]}[{n}]", "")) for n, (x, y) in enumerate(zip(*padded, strict=True))])
         elif a is not b and (type(a) is not type(b) or a != b):
-            yield [at[0], *(None if side is _NONE else json.dumps(side, ensure_ascii=False)[:_TEXT] for side in (a, b))]
+            yield [at[0], *_apart([None if side is _NONE else json.dumps(side, ensure_ascii=False) for side in (a, b)])]
 
 
 _NONE = object()
+
+
+def _apart(texts: list[str | None]) -> list[str | None]:
+    """Two texts, cut; long ones begin a little before they part."""
+    same = len(os.path.commonprefix([text or "" for text in texts]))  # noqa: RUF071 - texts, and no paths
+    start = same - 30 if same > 60 else 0
+    return [text and ("…" if start else "") + text[start : start + _TEXT] for text in texts]
 
 
 def _tensors(review: Review, change: Change) -> list[dict[str, Any]]:

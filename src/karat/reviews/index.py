@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha1, sha256
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from karat.refreshes.worktree import set_executable, write_golden
 from karat.system import files, git
 from karat.system.hashes import sha256_text
 
-_MOST = 200  # Paths on one command line.
+_ASKED = 1000  # Paths beyond which all others cost less than asking for these.
 _WHOLE = 64 << 20  # Bytes up to which a file is read to see whether it is the same.
 _EMPTY = {
     40: "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
@@ -59,39 +59,20 @@ class Standing(msgspec.Struct, frozen=True):
         return all(entry.intended for entry in self.index.values())
 
 
-def _parts(paths: Sequence[str] | None) -> Iterator[list[str]]:
-    """Paths as pathspecs, a command line's worth at a time; one that says nothing, for all."""
-    for i in range(0, len(paths), _MOST) if paths is not None else (0,):
-        yield ["--", *paths[i : i + _MOST]] if paths is not None else []
-
-
-def _entries(out: bytes) -> Iterator[tuple[str, list[str]]]:
-    for line in os.fsdecode(out).split("\0"):
-        if line:
-            meta, _, path = line.partition("\t")
-            yield path, meta.split(" ")
-
-
 def in_head(root: Path, commit: str, paths: Sequence[str] | None) -> dict[str, Entry]:
-    """The files of a commit at or below paths."""
-    found = {}
-    for part in _parts(paths):
-        for path, (mode, _, oid) in _entries(git.run_git(root, "ls-tree", "-r", "-z", "--full-tree", commit, *part)):
-            found[path] = Entry(mode, oid)
-    return found
+    """The files of a commit at or below paths, or all of them."""
+    out = git.about(root, paths, "ls-tree", "-r", "-z", "--full-tree", commit)
+    return {path: Entry(mode, oid) for path, (mode, _, oid) in git.entries(out)}
 
 
 def in_index(root: Path, paths: Sequence[str] | None) -> dict[str, Entry]:
-    """The files of the index at or below paths; refused while a merge is under way there."""
+    """The files of the index at or below paths, or all of them; refused while a merge is under way there."""
     found, empty = {}, False
-    for part in _parts(paths):
-        for path, (mode, oid, stage) in _entries(
-            git.run_git(root, "--literal-pathspecs", "ls-files", "--stage", "-z", *part)
-        ):
-            if stage != "0":
-                raise UsageError(f"expected no merge under way, found {path} in conflict", next_command="git status")
-            found[path] = Entry(mode, oid)
-            empty |= oid == _EMPTY[len(oid)]
+    for path, (mode, oid, stage) in git.entries(git.about(root, paths, "ls-files", "--stage", "-z")):
+        if stage != "0":
+            raise UsageError(f"expected no merge under way, found {path} in conflict", next_command="git status")
+        found[path] = Entry(mode, oid)
+        empty |= oid == _EMPTY[len(oid)]
     if empty:
         words = ("diff-files", "--raw", "-z", "--no-renames", "--diff-filter=A")
         out = git.run_git(root, *words).split(b"\0")[1::2]
@@ -129,7 +110,7 @@ def blob_name(data: bytes, width: int = 40) -> str:
 
 
 def standings(root: Path, commit: str, paths: Sequence[str]) -> dict[str, Standing]:
-    asked = paths if len(paths) <= 5 * _MOST else None  # of very many, all others cost less than asking
+    asked = paths if len(paths) <= _ASKED else None
     known = in_head(root, commit, asked), in_index(root, asked)
     # A captured case is a folder of many files.
     below: dict[str, tuple[dict[str, Entry], dict[str, Entry]]] = {
@@ -155,8 +136,7 @@ def staged_whole(root: Path, standing: Standing) -> bool:
         return True
     # Line endings and other filters: git knows, and only where something is staged at all is it asked.
     paths = [*standing.index, *standing.disk.keys() - standing.index.keys()]
-    words = ("--literal-pathspecs", "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--")
-    lines = git.run_git(root, *words, *paths).split(b"\0")
+    lines = git.about(root, paths, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
     return all(line[1:2] == b" " for line in lines if line)
 
 
@@ -199,9 +179,7 @@ def set_index(root: Path, entries: Mapping[str, Entry | None]) -> None:
     none = "0" * 40
     lines = [f"{e.mode} {e.oid}\t{p}\0" if e and not e.intended else f"0 {none}\t{p}\0" for p, e in entries.items()]
     git.run_git(root, "update-index", "-z", "--index-info", data=os.fsencode("".join(lines)))
-    intended = [path for path, entry in entries.items() if entry and entry.intended]
-    for part in _parts(intended):
-        git.run_git(root, "--literal-pathspecs", "add", "--intent-to-add", *part)
+    git.about(root, [path for path, e in entries.items() if e and e.intended], "add", "--intent-to-add")
 
 
 def put_back(root: Path, before: Snapshot, temporary: Path) -> None:

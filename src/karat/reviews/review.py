@@ -40,7 +40,7 @@ from karat.reviews.index import (
     staged_whole,
     standings,
 )
-from karat.reviews.stage import add, by_lock, samples_of, stage_lines, write_reason
+from karat.reviews.stage import by_lock, samples_of, stage_lines, write_reason
 from karat.system import git
 from karat.system.foreign.limits import GOLDEN
 from karat.system.hashes import sha256_hex
@@ -84,6 +84,7 @@ class _Done(msgspec.Struct, frozen=True):
     """A decision with what it takes to undo it."""
 
     decision: Decision
+    head: str  # The commit then: what was committed since is git's to undo.
     before: Snapshot
     after: Snapshot
 
@@ -182,9 +183,16 @@ class Review:
         self._skipped.update(paths)
 
     def pair(self, path: str) -> tuple[Reading | None, Reading | None]:
-        """What HEAD has, and what the working tree has."""
-        old, new = self._blob(self._standings[path].head.get(path)), self._file(path)
-        return (None if old is None else formats.read(old, path), None if new is None else formats.read(new, path))
+        """What HEAD has, and what the working tree has; of what cannot be read, a reading without a golden."""
+
+        def reading(read: Callable[[], bytes | None]) -> Reading | None:
+            try:
+                data = read()
+            except CannotVerify:  # the findings of the change say why
+                return Reading(None)
+            return None if data is None else formats.read(data, path)
+
+        return reading(lambda: self._blob(self._standings[path].head.get(path))), reading(lambda: self._file(path))
 
     def again(self) -> Review:
         """The same review for somebody else: a decision in one makes what the other has seen stale."""
@@ -195,7 +203,9 @@ class Review:
             return None
         with closing(git.Blobs(self.root)) as blobs:
             (data,) = blobs.read([entry.oid], GOLDEN.value())
-        if not isinstance(data, bytes):
+        if isinstance(data, int):
+            raise CannotVerify(formats.too_long(data).message)
+        if data is None:
             raise CannotVerify(git.no_object(entry.oid), next_command=git.REFETCH)
         return data
 
@@ -229,7 +239,7 @@ class Review:
             if reason and overruled:
                 write_reason(self.root, overruled, self._config.paths, reason, temporary)
             if metric is None or self._staged_metric(chosen[0], metric):
-                add(self.root, [*chosen, *samples])
+                git.about(self.root, [*chosen, *samples], "add", "--all")
                 for lock, names in locks.items():
                     lines = read_lock(self.root / lock)
                     stage_lines(self.root, lock, {name: lines.get(name) for name in names.values()})
@@ -270,8 +280,12 @@ class Review:
             return None
         last = self._done[-1]
         with git.only_writer(self.root) as temporary:
-            if snapshot(self.root, last.after.index, last.after.files, width=self._width) != last.after:
-                said = f"{few(last.decision.paths, 3)}: changed since it was {last.decision.verb}, and left as it is"
+            there = snapshot(self.root, last.after.index, last.after.files, width=self._width)
+            if there != last.after or git.root_and_head(self.root)[1] != last.head:
+                what = "HEAD has moved" if there == last.after else "changed"
+                said = (
+                    f"{few(last.decision.paths, 3)}: {what} since it was {last.decision.verb}, so it is left as it is"
+                )
                 raise Stale(said, next_command="git status")
             put_back(self.root, last.before, temporary)
         self._done.pop()
@@ -322,7 +336,7 @@ class Review:
             after = snapshot(self.root, before.index, before.files, width=self._width)
         along = [path for path in (*samples, *locks) if before.of(path) != after.of(path)]
         made = replace(made, beside=tuple(along), findings=tuple(findings))
-        self._done.append(_Done(made, before, after))
+        self._done.append(_Done(made, self._sides[0].commit, before, after))
         self._settle(made, items)
         return made
 

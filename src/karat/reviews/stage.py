@@ -79,7 +79,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     names_of = by_lock(goldens, globs)
     # The locks that differ from HEAD: also where a golden's values were only confirmed.
     names = set(names_of) if narrowed else lock_names(globs)
-    locks = differing(root, [name for name in sorted(names) if (root / name).is_file()])
+    locks = _differing(root, [name for name in sorted(names) if (root / name).is_file()])
     beside = [*locks, *_samples(root, goldens, wanted)]
     if csv is not None:
         path = Path(os.path.normpath(Path.cwd() / csv))
@@ -102,18 +102,12 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
             locks = sorted({*locks, *write_reason(root, failing, globs, reason, temporary)})
             beside = sorted({*beside, *locks})
         partly = names_of if narrowed else {}
-        add(root, [path for path in (*goldens, *beside) if path not in partly])
+        git.about(root, [path for path in (*goldens, *beside) if path not in partly], "add", "--all")
         for lock in set(locks) & partly.keys():
             # Some lines of a lock: those of goldens that are not staged would speak of other files.
             lines = read_lock(root / lock)
             stage_lines(root, lock, {name: lines.get(name) for name in partly[lock].values()})
     return structs.replace(staged, beside=tuple(beside), staged=True)
-
-
-def add(root: Path, paths: Sequence[str]) -> None:
-    """Stage these files as they are, or that they are gone."""
-    for i in range(0, len(paths), 200):
-        git.run_git(root, "--literal-pathspecs", "add", "--all", "--", *paths[i : i + 200])
 
 
 def stage_lines(root: Path, lock: str, lines: Mapping[str, LockEntry | None]) -> bool:
@@ -139,21 +133,21 @@ def by_lock(paths: Sequence[str], globs: Sequence[str]) -> dict[str, dict[str, s
     return found
 
 
-def differing(root: Path, paths: Sequence[str], *, literal: bool = True) -> list[str]:
-    """The files among these that git calls changed or untracked."""
-    found: list[str] = []
-    for i in range(0, len(paths), 200):
-        words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *paths[i : i + 200]]
-        lines = git.run_git(root, *(["--literal-pathspecs"] if literal else []), *words).split(b"\0")
-        found += [os.fsdecode(line[3:]) for line in lines if line]
-    return sorted(found)
+_STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+_ALL_SAMPLES = ("--", f":(glob)**/*{SAMPLES}")
+
+
+def _differing(root: Path, paths: Sequence[str] | None) -> list[str]:
+    """The files among these, or of all samples, that git calls changed or untracked."""
+    out = git.run_git(root, *_STATUS, *_ALL_SAMPLES) if paths is None else git.about(root, paths, *_STATUS)
+    return sorted(os.fsdecode(line[3:]) for line in out.split(b"\0") if line)
 
 
 def _samples(root: Path, goldens: Sequence[str], wanted: Callable[[str], bool]) -> list[str]:
     """The repeats that `karat record` keeps beside a golden belong to it, also where only they changed."""
     stems = {path.rpartition(".")[0] for path in goldens}
     found = []
-    for name in differing(root, [f":(glob)**/*{SAMPLES}"], literal=False):
+    for name in _differing(root, None):
         stem = name.removesuffix(SAMPLES)
         folder = (root / stem).parent
         beside = folder.iterdir() if folder.is_dir() else ()
@@ -166,10 +160,9 @@ def _samples(root: Path, goldens: Sequence[str], wanted: Callable[[str], bool]) 
 
 def samples_of(root: Path, goldens: Sequence[str]) -> list[str]:
     """The repeats beside these goldens that differ."""
-    tracked = git.run_git(root, "ls-files", "-z", "--", f":(glob)**/*{SAMPLES}").split(b"\0")
-    known = {os.fsdecode(name) for name in tracked}
+    known = os.fsdecode(git.run_git(root, "ls-files", "-z", *_ALL_SAMPLES)).split("\0")
     names = [f"{path.rpartition('.')[0]}{SAMPLES}" for path in goldens if "." in path]
-    return differing(root, [name for name in names if name in known or (root / name).exists()])
+    return _differing(root, [name for name in names if name in known or (root / name).exists()])
 
 
 def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:

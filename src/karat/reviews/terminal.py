@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from karat.compare.change import MetricChange, Verdict
+from karat.compare.change import Verdict
 from karat.diffs.origins import place
 from karat.diffs.report.data import gravity, row_cells
+from karat.diffs.report.text import style_of
 from karat.diffs.result import labels
 from karat.findings import Finding, KaratError, Severity
 from karat.goldens.provenance import LockEntry
@@ -52,7 +53,7 @@ HELP = (
 )
 _STATE_STYLE: Mapping[State, str] = {"accepted": "bold green", "rejected": "bold red", "partly": "yellow"}
 _TITLES = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
-_WIDEST, _TALLEST = 100, 12
+_WIDEST, _TALLEST, _SHORTEST = 100, 12, 8
 _FINDINGS, _ROWS, _CELLS = 3, 4, 8
 _ARROWS = {"\x1b[C": "n", "\x1b[B": "n", "\x1b[D": "b", "\x1b[A": "b"}
 
@@ -124,6 +125,8 @@ class _Session:
             try:
                 self._press(pressed, lambda ask: self._ask(ask, live, key))
             except Stale as stale:
+                self._say(f"{stale}: looking again …")
+                self._draw(live)
                 self._review.refresh()
                 self._stay()
                 self._say(f"{stale}: looked again, decide on what is there now")
@@ -249,7 +252,8 @@ class _Session:
         before = f"Enter: {self._reason}; " if self._reason else ""
         self._say(f"{goldens} with a fail finding ({kinds}). Why accept? ({before}Esc: do not)")
         while True:
-            self._draw(live, (("reason: ", "bold yellow"), (f"{typed}▏", "")))
+            end = typed[-max(self._console.width - 12, 1) :]  # what does not fit on the line is behind
+            self._draw(live, (("reason: ", "bold yellow"), (f"{'…' if end != typed else ''}{end}▏", "")))
             pressed = key()
             if pressed in {"\r", "\n"}:
                 return typed.strip() or self._reason or None
@@ -270,7 +274,8 @@ class _Session:
         if "accepted" in known.values():
             yield ("the accepted goldens are staged; the text for a pull request: ", ""), ("karat summary", COMMAND)
         if any(state in OPEN for state in known.values()):
-            yield ("the others are as they were: ", ""), ("karat review", COMMAND), (" goes on there", "")
+            left = "the others are" if {"accepted", "rejected"}.intersection(known.values()) else "all are"
+            yield (f"{left} as they were: ", ""), ("karat review", COMMAND), (" goes on there", "")
 
 
 def _head(review: Review, cause: Cause, item: Item, width: int) -> Iterator[Line]:
@@ -283,44 +288,50 @@ def _head(review: Review, cause: Cause, item: Item, width: int) -> Iterator[Line
     )
     yield ((("─" * width), "dim"),)
     left = sum(known[path] in OPEN for path in cause.paths)
-    yield from cause_lines(cause)
-    name = elide(printable(labels(review.diff.changes, review.diff.root).get(item.path, item.path)), width - 40)
+    for line in cause_lines(cause):
+        yield from wrapped(line, width)
+    name = printable(labels(review.diff.changes, review.diff.root).get(item.path, item.path))
     at = f"     {cause.paths.index(item.path) + 1:,} of {len(cause.paths):,}" if len(cause.paths) > 1 else "    "
+    room = width - len(at) - len(item.state) - 3
     others = f"  ({left:,} to decide)" if len(cause.paths) > 1 else ""
+    others = others if len(name) + len(others) <= room else ""
     yield (
         (f"{at} ", "dim"),
-        (name, "bold cyan"),
+        (elide(name, room), "bold cyan"),
         (others, "dim"),
         (f"  {item.state}", _STATE_STYLE.get(item.state, "dim")),
     )
 
 
 def _foot(width: int) -> Iterator[Line]:
-    pieces = [piece for key, word in KEYS for piece in ((f"{key} ", "bold"), (f"{word}   ", "dim"))]
     line: list[tuple[str, str]] = []
     room = width
-    for key, word in zip(pieces[::2], pieces[1::2], strict=True):
-        if len(key[0] + word[0].rstrip()) > room:
+    for key, word in KEYS:
+        if len(f"   {key} {word}") > room:
             yield tuple(line)
             line, room = [], width
-        line += [key, word]
-        room -= len(key[0] + word[0])
+        line += [(f"{'   ' if line else ''}{key} ", "bold"), (word, "dim")]
+        room = width - sum(len(text) for text, _ in line)
     yield tuple(line)
 
 
 def _body(review: Review, cause: Cause, item: Item, metric: str | None, *, width: int, height: int) -> Iterator[Line]:
     """What there is to know of a golden, in as many lines as there are; the curves take what the rest leaves."""
-    told = [*_findings(item, metric, width), *_rows(item, metric, width), *_past(item, metric, width)]
-    told += [*_origins(review, item), *_also(review, cause, item)]
+    for most in (_ROWS, 1, 0):  # where it came from tells more than its fourth metric
+        told = [*_findings(item, metric, width), *_rows(item, metric, width, most), *_past(item, metric, width)]
+        told += [*_origins(review, item), *_also(review, cause, item)]
+        if len(told) + _SHORTEST <= height:
+            break
     drawn = list(_drawn(review.pair(item.path), _shown_metric(cause, item, metric), width, height - len(told)))
     yield from (drawn + told)[:height]
 
 
 def _shown_metric(cause: Cause, item: Item, metric: str | None) -> str | None:
-    """The metric to draw: the one to decide alone, the group's, or the gravest."""
+    """The metric to draw: the one to decide alone, the group's, or the gravest, of these the loss."""
     grouped = next((name for path, name in cause.group.members if path == item.path), None) if cause.group else None
     moved = metrics_of(item.change)
-    return metric or grouped or next((name for name in moved if name.endswith("loss")), next(iter(moved), None))
+    grave = [row.metric for row in item.change.metrics if row.verdict is item.verdict and row.metric in moved]
+    return metric or grouped or next((name for name in grave if name.endswith("loss")), next(iter(moved), None))
 
 
 def _drawn(pair: tuple[Reading | None, Reading | None], metric: str | None, width: int, room: int) -> Iterator[Line]:
@@ -378,9 +389,9 @@ def _findings(item: Item, metric: str | None, width: int) -> Iterator[Line]:
         yield ((f"     … and {count(len(found) - len(worth[:_FINDINGS]), 'finding')} more", "dim"),)
 
 
-def _rows(item: Item, metric: str | None, width: int) -> Iterator[Line]:
+def _rows(item: Item, metric: str | None, width: int, most: int) -> Iterator[Line]:
     moved = sorted((row for row in item.change.metrics if row.verdict is not Verdict.SAME), key=gravity)
-    shown = [row for row in moved if metric in {None, row.metric}][:_ROWS]
+    shown = [row for row in moved if metric in {None, row.metric}][:most]
     if not shown:
         return
     table = [
@@ -390,26 +401,18 @@ def _rows(item: Item, metric: str | None, width: int) -> Iterator[Line]:
     lines = [aligned(row, widths(table)) for row in table]
     yield ((lines[0][:width], "dim"),)
     for row, line in zip(shown, lines[1:], strict=True):
-        quiet = row.verdict is Verdict.NOISE
-        style = (
-            "green"
-            if quiet
-            else STYLES[Severity.WARN if row.verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
-        )
-        yield ((line[:width], style),)
+        yield ((line[:width], style_of(row.verdict)),)
     if not metric and len(moved) > len(shown):
         yield ((f"… and {count(len(moved) - len(shown), 'metric')} more", "dim"),)
 
 
 def _past(item: Item, metric: str | None, width: int) -> Iterator[Line]:
-    known: list[MetricChange] = [r for r in item.change.metrics if r.history and metric in {None, r.metric}]
     told = "".join(finding.message for finding in item.change.findings)
-    for row in sorted(known, key=gravity)[:1]:
-        if row.history and row.history.sentence in told:
-            continue
-        style = "bold yellow" if row.history and row.history.unusual else ""
-        said = f"{row.metric} moved {number(row.history.size)}, {row.history.sentence}" if row.history else ""
-        yield from wrapped((("history  ", "dim"), (said, style)), width)
+    rows = sorted((row for row in item.change.metrics if metric in {None, row.metric}), key=gravity)
+    for row, past in [(row, row.history) for row in rows if row.history][:1]:
+        if past.sentence not in told:
+            said = f"{row.metric} moved {number(past.size)}, {past.sentence}"
+            yield from wrapped((("history  ", "dim"), (said, "bold yellow" if past.unusual else "")), width)
 
 
 def _origins(review: Review, item: Item) -> Iterator[Line]:

@@ -42,7 +42,7 @@ from karat.runs.repeats import (
 from karat.settings import RecordSettings
 from karat.system.ci import facts
 from karat.system.command import Command
-from karat.system.files import bytes_of
+from karat.system.files import bytes_of, expecting
 from karat.system.foreign.limits import GOLDEN, read_plain
 from karat.system.git import find_root, only_writer
 from karat.system.hashes import sha256_hex
@@ -193,15 +193,6 @@ class _Judgement:
             accepted = warn("accepted-incomplete", said, numbers={"objections": len(objections)})
             self.findings = [accepted, *found]
 
-    @property
-    def code(self) -> ExitCode:
-        """What the findings deserve: 3 where all that objects is that nothing could be had."""
-        if not self.refused:
-            return ExitCode.OK
-        failed = [f for f in self.findings if f.severity is Severity.FAIL]
-        bare = all(f.kind in UNVERIFIED for f in failed)
-        return ExitCode.CANNOT_VERIFY if bare else ExitCode.FAIL
-
 
 class _Recording:
     """One golden and what is to become of it."""
@@ -216,13 +207,9 @@ class _Recording:
         if golden.is_symlink():  # asked before anything is written, the samples too
             said = f"expected a plain file at {golden}, found a symbolic link; record what it points at"
             raise UsageError(said, next_command=Command("readlink", "-f", str(golden)))
-        try:
-            self.old_bytes: bytes | None = read_plain(golden, GOLDEN)
-        except FileNotFoundError:
-            self.old_bytes = None
-        except OSError as error:
-            said = f"expected to read the golden {golden}, but: {error.strerror}"
-            raise CannotVerify(said, next_command=Command("ls", "-ld", str(golden))) from error
+        self.old_bytes: bytes | None = None
+        with expecting(f"read the golden {golden}", golden), suppress(FileNotFoundError):
+            self.old_bytes = read_plain(golden, GOLDEN)
         self.old = None if self.old_bytes is None else formats.read(self.old_bytes, str(self.path))
         self.old_golden = self.old.golden if self.old else None
         # What is there keeps its format unless the command line says otherwise.
@@ -290,7 +277,10 @@ class _Recording:
             next=self._next(state, judged, samples),
             take=self._take(state, judged, locked=locked),
         )
-        return recorded, judged.code
+        failed = [f for f in judged.findings if f.severity is Severity.FAIL]
+        # All that objects may be that nothing could be had.
+        bare = ExitCode.CANNOT_VERIFY if all(f.kind in UNVERIFIED for f in failed) else ExitCode.FAIL
+        return recorded, bare if judged.refused else ExitCode.OK
 
     def _repeat(self, path: Path) -> Repeat:
         shape = self.old_golden.shape if self.old_golden else None
@@ -299,11 +289,8 @@ class _Recording:
         settings = curves.settings_like(self.old_golden, self.settings)
         plain = read_run(path, settings, shape=shape)
         reading = self._like_golden(path, plain)
-        try:
+        with expecting(f"read {path} again", path):
             sha256 = fingerprint(path) if reading.golden is not None else ""
-        except OSError as error:
-            said = f"expected to read {path} again, but: {error.strerror}"
-            raise CannotVerify(said, next_command=Command("ls", "-ld", str(path))) from error
         return Repeat(path=str(path), reading=reading, sha256=sha256)
 
     def _like_golden(self, path: Path, reading: Reading) -> Reading:

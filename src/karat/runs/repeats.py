@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from karat.goldens.paths import SAMPLES
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
 from karat.report.words import count
 from karat.system.command import Command
+from karat.system.files import expecting
 from karat.system.foreign.limits import GOLDEN, read_plain
 
 SCHEMA = "karat.samples/1"
@@ -167,13 +169,11 @@ def samples_path(golden: Path) -> Path:
 
 def read_samples(path: Path) -> Samples:
     """The samples in a file; none where there is no file."""
+    data = None
+    with expecting(f"read the samples in {path}", path), suppress(FileNotFoundError):
+        data = read_plain(path, GOLDEN)
     try:
-        return _samples(msgspec.json.decode(read_plain(path, GOLDEN), type=_SamplesFile))
-    except FileNotFoundError:
-        return Samples()
-    except OSError as error:
-        said = f"expected to read the samples in {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", str(path))) from error
+        return Samples() if data is None else _samples(msgspec.json.decode(data, type=_SamplesFile))
     except (ValueError, OverflowError, RecursionError) as error:
         said = f"expected {SCHEMA} in {path}, found: {error}"
         raise CannotVerify(said, next_command=Command("git", "checkout", "--", str(path))) from error

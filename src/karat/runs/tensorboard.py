@@ -29,7 +29,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -269,7 +268,8 @@ _SCALARS = ("", "scalars")  # Plug-ins whose tensors of one element are scalars;
 class Scalars:
     """Gathers the scalars of one file's events."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         # The steps and values of each tag, in the order they were written.
         self.curves: dict[bytes, tuple[array[int], array[float]]] = defaultdict(lambda: (array("q"), array("d")))
         self.plugins: dict[bytes, str] = {}
@@ -312,20 +312,19 @@ class Scalars:
             steps.append(step)
             values.append(found)
 
+    def sorted_curves(self) -> Iterator[tuple[str, tuple[Steps, Values, int]]]:
+        """Each tag with its steps, the last value of each, and how many values a later one replaced."""
+        for tag, (at, held) in self.curves.items():
+            yield _text(tag), _last_of_each(np.array(at, np.int64), np.array(held, np.float64))
+
+
+def _text(tag: bytes) -> str:
+    return tag.decode("utf-8", "replace")
+
 
 def _plugin(metadata: bytes) -> str:
-    names = [name for inner in message(metadata).get((1, BYTES), ()) for name in message(inner).get((1, BYTES), ())]
-    return names[0].decode("utf-8", "replace") if names else ""
-
-
-class EventFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event file holds."""
-
-    name: str
-    first: float
-    last: float  # Wall times of its earliest and latest event.
-    curves: dict[str, tuple[Steps, Values]]  # Tag → steps and values, sorted by step; the last value of a step.
-    again: int = 0  # Values that a later one of the same tag and step replaced.
+    names = (name for inner in message(metadata).get((1, BYTES), ()) for name in message(inner).get((1, BYTES), ()))
+    return _text(next(names, b""))
 
 
 def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding, ...]]:
@@ -334,9 +333,10 @@ def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding
     files = [read_file(path, odd) for path in paths]
     files.sort(key=lambda file: (file.first, file.name))
     curves: dict[str, tuple[Steps, Values]] = {}
-    replaced = sum(file.again for file in files)
+    replaced = 0
     for file in files:
-        for tag, (steps, values) in file.curves.items():
+        for tag, (steps, values, again) in file.sorted_curves():
+            replaced += again
             before = curves.get(tag)
             if before is not None:
                 kept = before[0] < steps[0]
@@ -355,7 +355,7 @@ def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding
         # A restart begins when the run before it has ended; two writers at once are something else.
         shared = before_it.curves.keys() & file.curves.keys()
         if shared and file.first < before_it.last:
-            tag = min(shared)
+            tag = min(map(_text, shared))
             message = (
                 f'expected one writer at a time, found "{tag}" in {before_it.name} and {file.name},'
                 " which overlap in time; the one that began later was read"
@@ -364,9 +364,9 @@ def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding
     return {tag: Metric(*curve) for tag, curve in curves.items()}, odd.findings()
 
 
-def read_file(path: Path, odd: LimitedFindings) -> EventFile:
+def read_file(path: Path, odd: LimitedFindings) -> Scalars:
     """The scalars of one file; `odd` hears what is wrong with it."""
-    found = Scalars()
+    found = Scalars(path.name)
 
     def note(finding: Finding) -> None:
         odd.add(replace(finding, path=str(path)))
@@ -377,13 +377,7 @@ def read_file(path: Path, odd: LimitedFindings) -> EventFile:
     for number in found.malformed:
         message = f"expected an event in record {number:,}, found bytes that are no protobuf message"
         note(fail("unreadable", message, where=f"record {number}"))
-    curves = {}
-    again = 0
-    for tag, (at, held) in found.curves.items():
-        steps, values, doubled = _last_of_each(np.array(at, np.int64), np.array(held, np.float64))
-        curves[tag.decode("utf-8", "replace")] = steps, values
-        again += doubled
-    return EventFile(name=path.name, first=found.first, last=found.last, curves=curves, again=again)
+    return found
 
 
 def _last_of_each(steps: Steps, values: Values) -> tuple[Steps, Values, int]:

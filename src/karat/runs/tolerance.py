@@ -45,6 +45,7 @@ from karat.runs.repeats import (
 )
 from karat.settings import RecordSettings
 from karat.system.command import Command
+from karat.system.files import expecting
 from karat.system.foreign.limits import GOLDEN, read_plain
 
 if TYPE_CHECKING:
@@ -329,11 +330,8 @@ def _read_repeats(
 
 
 def _read_golden(path: str) -> Series:
-    try:
+    with expecting(f"read the golden {path}", path):
         golden = formats.read(read_plain(path, GOLDEN)).golden
-    except OSError as error:
-        said = f"expected to read the golden {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", path)) from error
     if not isinstance(golden, Series):
         said = f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}"
         raise UsageError(said, next_command="karat tolerance --help")

@@ -234,9 +234,6 @@ class RangeFile(io.RawIOBase):
         self._here.clear()
         super().close()
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return True
 
@@ -250,17 +247,14 @@ class RangeFile(io.RawIOBase):
         self._position = base + offset
         return self._position
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fills the buffer as far as the file goes: readers of archives count on whole reads."""
-        end = min(self._position + len(buffer), self._size)
-        wanted = max(0, end - self._position)
-        filled = 0
-        while filled < wanted:
-            piece = self._read_some(self._position, end)
-            buffer[filled : filled + len(piece)] = piece
-            filled += len(piece)
-            self._position += len(piece)
-        return filled
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes as the file has: readers of archives count on whole reads."""
+        end = self._size if size < 0 else min(self._position + size, self._size)
+        pieces = []
+        while self._position < end:
+            pieces.append(self._read_some(self._position, end))
+            self._position += len(pieces[-1])
+        return b"".join(pieces)
 
     def _read_some(self, start: int, end: int) -> bytes:
         for first, last, file in self._here:

@@ -10,49 +10,31 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-import msgspec
-
-
-class _Provider(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    sign: str  # the variable that says that this is it
-    run: str
-    commit: str
-    repository: str = ""
-    attempt: str = ""
-    job: str = ""
-    job_id: str = ""
-    url: str = ""
-    image: str = ""
-    own_names: bool = True  # whether nobody else sets variables of these names
-
-
-_PROVIDERS = (
-    _Provider(
-        name="github", sign="GITHUB_ACTIONS", run="GITHUB_RUN_ID", attempt="GITHUB_RUN_ATTEMPT", job="GITHUB_JOB",
-        repository="GITHUB_REPOSITORY", commit="GITHUB_SHA",
-    ),
-    _Provider(
-        name="gitlab", sign="GITLAB_CI", run="CI_PIPELINE_ID", job="CI_JOB_NAME", job_id="CI_JOB_ID",
-        repository="CI_PROJECT_PATH", url="CI_JOB_URL", commit="CI_COMMIT_SHA", image="CI_JOB_IMAGE",
-    ),
-    _Provider(
-        name="buildkite", sign="BUILDKITE", run="BUILDKITE_BUILD_ID", attempt="BUILDKITE_RETRY_COUNT",
-        job="BUILDKITE_STEP_KEY", url="BUILDKITE_BUILD_URL", commit="BUILDKITE_COMMIT",
-    ),
-    _Provider(
-        name="circleci", sign="CIRCLECI", run="CIRCLE_WORKFLOW_ID", job="CIRCLE_JOB", url="CIRCLE_BUILD_URL",
-        commit="CIRCLE_SHA1",
-    ),
-    _Provider(
-        name="azure", sign="TF_BUILD", run="BUILD_BUILDID", attempt="SYSTEM_JOBATTEMPT", job="SYSTEM_JOBNAME",
-        commit="BUILD_SOURCEVERSION", own_names=False,
-    ),
-    _Provider(
-        name="jenkins", sign="JENKINS_URL", run="BUILD_TAG", job="JOB_NAME", url="BUILD_URL", commit="GIT_COMMIT",
-        own_names=False,
-    ),
-)  # fmt: skip
+# Each by the variable that says that this is it, and those that say the rest.
+_PROVIDERS: Mapping[str, Mapping[str, str]] = {
+    "github": {
+        "sign": "GITHUB_ACTIONS", "run": "GITHUB_RUN_ID", "attempt": "GITHUB_RUN_ATTEMPT", "job": "GITHUB_JOB",
+        "repository": "GITHUB_REPOSITORY", "commit": "GITHUB_SHA",
+    },
+    "gitlab": {
+        "sign": "GITLAB_CI", "run": "CI_PIPELINE_ID", "job": "CI_JOB_NAME", "job_id": "CI_JOB_ID",
+        "repository": "CI_PROJECT_PATH", "url": "CI_JOB_URL", "commit": "CI_COMMIT_SHA", "image": "CI_JOB_IMAGE",
+    },
+    "buildkite": {
+        "sign": "BUILDKITE", "run": "BUILDKITE_BUILD_ID", "attempt": "BUILDKITE_RETRY_COUNT",
+        "job": "BUILDKITE_STEP_KEY", "url": "BUILDKITE_BUILD_URL", "commit": "BUILDKITE_COMMIT",
+    },
+    "circleci": {
+        "sign": "CIRCLECI", "run": "CIRCLE_WORKFLOW_ID", "job": "CIRCLE_JOB", "url": "CIRCLE_BUILD_URL",
+        "commit": "CIRCLE_SHA1",
+    },
+    "azure": {
+        "sign": "TF_BUILD", "run": "BUILD_BUILDID", "attempt": "SYSTEM_JOBATTEMPT", "job": "SYSTEM_JOBNAME",
+        "commit": "BUILD_SOURCEVERSION",
+    },
+    "jenkins": {"sign": "JENKINS_URL", "run": "BUILD_TAG", "job": "JOB_NAME", "url": "BUILD_URL", "commit": "GIT_COMMIT"},
+}  # fmt: skip
+_COMMON_NAMES = frozenset({"azure", "jenkins"})  # Others set variables of these names, too.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -63,25 +45,21 @@ def in_ci(environ: Mapping[str, str] = os.environ) -> bool:
 
 def provider_of(environ: Mapping[str, str] = os.environ) -> str | None:
     """`github`, `gitlab`, `buildkite`, `circleci`, `azure`, `jenkins`, or None."""
-    return next((p.name for p in _PROVIDERS if _is_on(environ.get(p.sign, ""))), None)
+    return next((name for name, own in _PROVIDERS.items() if _is_on(environ.get(own["sign"], ""))), None)
 
 
 def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What CI says: provider, repository, run, attempt, job, job_id, url, commit, image; only what is set."""
-    name = provider_of(environ)
     # A container may have been handed the run's number or commit, and not the variable that names the system.
-    found = next((p for p in _PROVIDERS if p.name == name), None) or next(
-        (p for p in _PROVIDERS if p.own_names and (environ.get(p.run) or environ.get(p.commit))), None
-    )
-    if found is None:
+    handed = (n for n, own in _PROVIDERS.items() if environ.get(own["run"]) or environ.get(own["commit"]))
+    name = provider_of(environ) or next((name for name in handed if name not in _COMMON_NAMES), None)
+    if name is None:
         return {}
-    fields = ("repository", "run", "attempt", "job", "job_id", "commit", "image")
-    said = {field: environ.get(getattr(found, field), "") for field in fields}
-    url = environ.get(found.url, "")
-    if found.name == "github" and said["repository"]:
+    said = {field: environ.get(variable, "") for field, variable in _PROVIDERS[name].items() if field != "sign"}
+    if name == "github" and said["repository"]:
         server = environ.get("GITHUB_SERVER_URL", "https://github.com")
-        url = f"{server}/{said['repository']}/actions/runs/{said['run']}"
-    said |= {"provider": found.name, "url": _address(url)}
+        said["url"] = f"{server}/{said['repository']}/actions/runs/{said['run']}"
+    said |= {"provider": name, "url": _address(said.get("url", ""))}
     return {field: text for field, text in said.items() if text}
 
 

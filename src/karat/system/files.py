@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,16 @@ from karat.system.locks import nobody_writes
 
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 _PATIENCE = 2.0  # Seconds for whoever is saving a file to finish.
+
+
+@contextlib.contextmanager
+def expecting(what: str, look: str | Path) -> Iterator[None]:
+    """An OSError as CannotVerify, in words: expected to do this, but; `look` is the place to look at."""
+    try:
+        yield
+    except OSError as error:
+        said = f"expected to {what}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-ld", str(look))) from error
 
 
 def write_bytes(

@@ -23,6 +23,7 @@ from karat.system.foreign.limits import Limit, TooLong, read_plain
 REFETCH = "git fetch --refetch"
 _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
+_ON_A_LINE = 200  # Paths on one command line.
 # A clone's own configuration may name programs: to watch files, as hooks, to check signatures. Reading goldens is no reason
 # to run them. What is left are the filters of `git add` and of a checkout, which make a file what it is (SECURITY.md).
 _NO_PROGRAMS = (
@@ -60,6 +61,22 @@ def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
     """The output of a git command, which is given `data`; its own words on failure."""
     stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
     return finish_git(start_git(root, *arguments, stdin=stdin), data)
+
+
+def about(root: Path, paths: Sequence[str] | None, *words: str) -> bytes:
+    """The output of a command about paths, each taken literally, a command line's worth at a time; None: about all."""
+    if paths is None:
+        return run_git(root, *words)
+    parts = [paths[i : i + _ON_A_LINE] for i in range(0, len(paths), _ON_A_LINE)]
+    return b"".join(run_git(root, "--literal-pathspecs", *words, "--", *part) for part in parts)
+
+
+def entries(out: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Each path of an `ls-tree` or `ls-files --stage`, with what stands before it."""
+    for line in os.fsdecode(out).split("\0"):
+        if line:
+            meta, _, path = line.partition("\t")
+            yield path, meta.split(" ")
 
 
 def start_git(root: Path, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
@@ -192,13 +209,7 @@ _RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
 
 
 def _parse_tree(out: bytes) -> dict[str, str]:
-    found = {}
-    # Decoded as a whole: no odd byte of a path reaches beyond the zero behind it.
-    for entry in os.fsdecode(out).split("\0"):
-        if entry and not entry.startswith((_LINK, _SUBMODULE)):
-            meta, _, path = entry.partition("\t")
-            found[path] = meta.rpartition(" ")[2]
-    return found
+    return {path: oid for path, (mode, _, oid) in entries(out) if mode not in {_LINK, _SUBMODULE}}
 
 
 class TreeComparison:
@@ -220,7 +231,9 @@ class TreeComparison:
 
     def finish(self) -> tuple[list[GitChange], dict[str, str]]:
         """Every path that differs, and all files of the old revision with their blobs."""
-        changes = {change.path: change for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)}
+        fields = finish_git(self._changed).split(b"\0")
+        found = (_change(*pair, worktree=self._worktree) for pair in zip(fields[::2], fields[1::2], strict=False))
+        changes = {change.path: change for change in found}
         if self._worktree:
             for raw in finish_git(self._others).split(b"\0"):
                 if raw:
@@ -243,12 +256,6 @@ def _no_filters(settings: bytes) -> Iterator[str]:
         # By way of a variable, because a name may hold a "=".
         yield f"--config-env={name}=KARAT_NOTHING"
         yield f"--config-env={name.rpartition('.')[0]}.required=KARAT_NOTHING"
-
-
-def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
-    fields = raw.split(b"\0")
-    for meta, path in zip(fields[::2], fields[1::2], strict=False):
-        yield _change(meta, path, worktree=worktree)
 
 
 def _change(meta: bytes, path: bytes, *, worktree: bool = False) -> GitChange:
@@ -401,15 +408,13 @@ def only_writer(root: Path) -> Iterator[Path]:
 
     Gives a folder for half-written files; what a killed process left there is swept out.
     """
+    from karat.system.files import expecting
     from karat.system.locks import hold
 
     path = git_path(root, "karat/writing")
-    try:
+    with expecting(f"write {path}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = hold(path, wait=True, mode=0o644)
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(path.parent))) from error
     assert handle is not None, "waited for"  # noqa: S101
     try:
         temporary = path.parent / "workshop"

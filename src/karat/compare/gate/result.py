@@ -9,7 +9,6 @@ comparison asks "is it inside?", never "is it outside?", so that a NaN can not s
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +20,7 @@ from msgspec import structs
 from karat.compare.history import EarlierMoves
 from karat.compare.numbers import median_of
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
+from karat.findings import Ranked
 from karat.goldens.shapes import Metric, Steps, Values
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ UNKNOWN = {what: f"(unknown {what}s)" for what in ("metric", "column", "row", "s
 """Names of what is judged beside metrics: whether all rows are there, and what has no golden."""
 
 
-class CheckOutcome(StrEnum):
+class CheckOutcome(Ranked):
     """What became of a check, gravest first; a whole is as grave as its gravest part."""
 
     FAIL = "fail"
@@ -56,13 +56,7 @@ class CheckOutcome(StrEnum):
     PASS = "pass"  # noqa: S105 - a word, not a secret
     INFO = "info"
 
-    @property
-    def rank(self) -> int:
-        """0 for the gravest, so that sorting puts it first."""
-        return _RANKS[self]
 
-
-_RANKS = {outcome: rank for rank, outcome in enumerate(CheckOutcome)}
 SHUT = frozenset({CheckOutcome.FAIL, CheckOutcome.MISSING_ACTUAL, CheckOutcome.NOTHING_COMPARED})
 """Outcomes that fail whatever the options say."""
 

@@ -70,7 +70,8 @@ def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:
         return ("",) * 6
     numbers = (signed(row.change), number(row.mean_abs_rel_diff), number(row.max_abs_rel_diff))
     beyond = "" if row.threshold_ratio is None else f"{row.threshold_ratio:,.3g}"
-    return str(row.n_steps), *numbers, "" if row.max_step is None else str(row.max_step), beyond
+    n = row.n_steps if row.tensor is None else row.n_shared  # of a tensor, its elements
+    return str(n), *numbers, "" if row.max_step is None else str(row.max_step), beyond
 
 
 def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:

@@ -49,6 +49,12 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
         yield from ((), (("to decide: ", "dim"), ("karat review", COMMAND)))
 
 
+def style_of(verdict: Verdict) -> str:
+    if verdict in {Verdict.NOISE, Verdict.SAME}:
+        return "green"
+    return STYLES[Severity.WARN if verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
+
+
 def _more(text: str) -> Line:
     return ((f"     {text}", "dim"),)
 
@@ -140,9 +146,7 @@ def _table(
         if room is not None and len(path) > room:
             platform, name = change.identity.get("platform"), names[change.path]
             path = elide(printable(name if not platform or platform in name else f"{name} on {platform}"), room)
-        style = STYLES[Severity.WARN if metric.verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
-        if metric.verdict in {Verdict.NOISE, Verdict.SAME}:
-            style = "green"
+        style = style_of(metric.verdict)
         if narrow:
             yield ((row, style),)
             yield _more(path)

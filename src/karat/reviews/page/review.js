@@ -181,7 +181,7 @@ function metricEl(r, it, body, first) {
     if (r.curve >= 0) { const fig = figure(r); inner.append(fig.el); opened.figs.push(fig); } else if (r.curve === -2) inner.append(el("p", { class: "nothing" }, "too long to draw"));
   };
   const e = el("details", { class: "metric", open: first || r.word === "break" || r.word === "incomplete", ontoggle: () => { if (e.open) fill(); } },
-    el("summary", {}, badge(r.word), el("b", {}, plain(r.metric)), el("span", { class: "num" }, r.change == null ? "" : `change ${rise(r.change)}`, r.max_abs_rel_diff == null ? "" : `, at most ${fmt(r.max_abs_rel_diff)}`, r.threshold_ratio == null ? "" : `, ${fmt(r.threshold_ratio)} × the limit`)), inner);
+    el("summary", {}, badge(r.word), el("b", {}, plain(r.metric)), el("span", { class: "num" }, [r.change == null ? "" : `change ${rise(r.change)}`, r.max_abs_rel_diff == null ? "" : `at most ${fmt(r.max_abs_rel_diff)}`, r.threshold_ratio == null ? "" : `${fmt(r.threshold_ratio)} × the limit`].filter(Boolean).join(", "))), inner);
   if (e.open) fill();
   return e;
 }
