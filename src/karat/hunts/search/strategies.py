@@ -18,7 +18,7 @@ from statistics import fmean
 from msgspec import structs
 
 from karat.changepoints.detector.detect import detect
-from karat.changepoints.series import DetectOptions, Observation, Outcome, Series
+from karat.changepoints.series import DetectOptions, Observation, Series
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
 from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
@@ -118,61 +118,50 @@ class Adaptive:
 
 
 class Sweep:
-    """Runs everything that is not missing."""
+    """Runs every point once."""
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        count: int,
-        metrics: Sequence[Metric],
-        gone: frozenset[int],
-        names: Sequence[str],
-    ) -> None:
-        self._settings, self._count, self._metrics, self._missing = settings, count, tuple(metrics), gone
-        self._names = names or tuple(map(str, range(count)))
+    def __init__(self, effort: Effort, metrics: Sequence[Metric]) -> None:
+        self._settings, self._count, self._metrics = effort.settings, effort.points, tuple(metrics)
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """The next points in order; the answer when all have been run, or no more may be."""
-        seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
-        done = {*self._missing, *seen, *in_flight}
-        left = [at for at in range(self._count) if at not in done]
+        left = [at for at in range(self._count) if at not in seen and at not in in_flight]
         if (left and room > 0) or in_flight:
             wanted = tuple(Ask(index=at, why="every point") for at in left[: max(room, 0)])
             rest = tuple(left[len(wanted) : len(wanted) + 4])
             return Decision(asks=wanted, likely_next=rest, expected_left=len(left))
-        return self._answer(seen, len(left))
-
-    def _answer(self, seen: Seen, left: int) -> Decision:
         spans: list[Span] = []
         flakes: list[float] = []
-        tested, dead = set(range(self._count)), set(self._missing)
+        tested, dead = set(range(self._count)), set[int]()
         for number, metric in enumerate(self._metrics):
             read = read_metric(metric, seen)
-            holes = read.dead | read.again | self._missing
+            holes, sure = read.dead | read.again, self._settings.confidence
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count, under=read.under) if read.values else None
-                sure = self._settings.confidence
                 spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-                points = ((name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names))
-                observations = tuple(_observation(*point) for point in points)
+                known = [*read.values]
+                observations = tuple(Observation(label=str(at), values=read.values[at]) for at in known)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 for step in detect(series, DetectOptions(smallest=smallest)).steps:
-                    sides, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
+                    sides, levels = (
+                        (known[step.last_good], known[step.first_bad]),
+                        (step.before.value, step.after.value),
+                    )
                     span = span_of(metric, sides, levels, step.confidence, holes)
-                    spans.append(structs.replace(span, sure=step.confidence >= self._settings.confidence))
+                    spans.append(structs.replace(span, sure=step.confidence >= sure))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
                 ends = edges(read.values, failed, self._count)
                 likely = likelier_than_flakes(ends, read.values, failed, self._count)
-                spans += edge_spans(metric, likely, read.values, (read.dead - failed) | self._missing)
+                spans += edge_spans(metric, likely, read.values, read.dead - failed)
         return Decision(
             asks=(),
-            expected_left=left,
+            expected_left=len(left),
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             flake_rate=max(flakes, default=None),
             missed=missed_dips(self._count, tested, dead, "a larger budget"),
@@ -237,13 +226,6 @@ def _levels(span: Span, plain: Mapping[int, Sequence[float]]) -> dict[str, float
     return {"before": middle(before), "after": middle(after)}
 
 
-def _observation(name: str, values: tuple[float, ...], at: Observed | None) -> Observation:
-    if values or at is None:
-        return Observation(label=name, values=values, outcome=Outcome.OK if values else Outcome.MISSING)
-    gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
-    return Observation(label=name, outcome=gravest, signature=next(filter(None, at.signatures), ""))
-
-
 def open_strategy(  # noqa: PLR0913 - what a stage knows
     settings: SearchSettings,
     count: int,
@@ -262,8 +244,6 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     """
     gone = frozenset(missing)
     there = [at for at in range(count) if at not in gone]
-    if settings.strategy == "sweep" and levels is None and there:
-        return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
     order = 1
     if settings.strategy == "bisect":
@@ -277,7 +257,9 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
         more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
         shares = tuple(share * more for share in shares or [1.0] * len(there))
     effort = Effort(settings, len(there), shares)
-    if settings.strategy == "sweep":
+    if settings.strategy == "sweep" and levels is None:
+        inner = Sweep(effort, metrics)
+    elif settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
     elif settings.strategy == "bisect":
