@@ -65,6 +65,11 @@ def json_option(schema: str) -> Callable[[F], F]:
     return click.option("--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout.")
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help."""
+    return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
 class Reports(msgspec.Struct, frozen=True):
     """Where a command's reports go: files that were asked for, the terminal, and CI."""
 

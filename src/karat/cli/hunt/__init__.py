@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from karat.cli.group import LazyGroup
-from karat.cli.output import report_options as reports
+from karat.cli.output import report_options as reports, together
 from karat.findings import UsageError
 
 COMMANDS = {
@@ -75,75 +75,64 @@ report_options = reports("karat.hunt/1", "html", "markdown")
 
 def probe_options(*, needed: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What `-- CMD` is judged by; handed on as `asked`, which is None without a command."""
-    return lambda function: _probe_options(function, needed)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(command_words: tuple[str, ...], **given: Any) -> int:
+            from karat.hunts.given import Asked
+
+            options = {name: given.pop(name) for name in Asked.__struct_fields__ if name != "command"}
+            if needed and not command_words:
+                said = "expected the command to run at each point after --, found none"
+                raise UsageError(said, next_command="karat hunt --help")
+            return int(function(asked=Asked(command=command_words, **options) if command_words else None, **given))
+
+        return _PROBE(command)
+
+    return decorate
 
 
-def _probe_options(function: Callable[..., Any], needed: bool) -> Callable[..., Any]:  # noqa: FBT001 - ours alone
-    @functools.wraps(function)
-    def command(command_words: tuple[str, ...], **given: Any) -> int:
-        from karat.hunts.given import Asked
-
-        options = {name: given.pop(name) for name in Asked.__struct_fields__ if name != "command"}
-        if needed and not command_words:
-            said = "expected the command to run at each point after --, found none"
-            raise UsageError(said, next_command="karat hunt --help")
-        return int(function(asked=Asked(command=command_words, **options) if command_words else None, **given))
-
-    wrapped: Callable[..., Any] = command
-    for option in (
-        click.option("--repeats", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of CMD per attempt."),
-        click.option("--timeout", default="30 min", metavar="T", help="CMD hangs if it takes longer: 90 s, 10 min."),
-        click.option("--build", default="", metavar="WORDS", help="Run this in each checkout before CMD, unmeasured."),
-        click.option("--better", type=click.Choice(["lower", "higher", "equal"]), help="Which values are better."),
-        click.option("--crash", metavar="PATTERN", help="Hunt this error of CMD; others say nothing. Default: any."),
-        click.option("--seconds", is_flag=True, help="Look at how long CMD takes."),
-        click.option(
-            "--value", metavar="PATTERN", help="Look at the number that CMD prints: after this, or its first group."
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped
-
-
-def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--strategy, --min-dip, --confidence, budgets, --engine and --jobs, of those who run a hunt."""
-    for option in (
-        click.option("--priors/--no-priors", default=None, help="Whether what commits touch says where to look first."),
-        click.option("--max-cost", type=float, metavar="X", help="Stop at this cost, by the prices of [cost]."),
-        click.option("--max-time", metavar="T", help="Stop after this time at work: '90 s', '20 min', '8 h'."),
-        click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after this many runs."),
-        click.option(
-            "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
-        ),
-        click.option(
-            "--engine", type=click.Choice(["local", "ray", "slurm"]), help="Where probes run; overrides [engine]."
-        ),
-        click.option(
-            "--confidence",
-            type=click.FloatRange(0.5, 1, max_open=True),
-            metavar="P",
-            help="How sure the search must be; overrides [search].",
-        ),
-        click.option(
-            "--min-dip",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Find whatever lasts N points, a dip or crashes; instead of grid in [search].",
-        ),
-        click.option(
-            "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search; overrides [search]."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def plan_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--journal, --fresh and --dry-run, of those who begin a hunt."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Show points, runs, time and GPUs; run nothing."),
-        click.option("--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."),
-        click.option("--journal", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."),
-    ):
-        function = option(function)
-    return function
+_PROBE = together(
+    click.option(
+        "--value", metavar="PATTERN", help="Look at the number that CMD prints: after this, or its first group."
+    ),
+    click.option("--seconds", is_flag=True, help="Look at how long CMD takes."),
+    click.option("--crash", metavar="PATTERN", help="Hunt this error of CMD; others say nothing. Default: any."),
+    click.option("--better", type=click.Choice(["lower", "higher", "equal"]), help="Which values are better."),
+    click.option("--build", default="", metavar="WORDS", help="Run this in each checkout before CMD, unmeasured."),
+    click.option("--timeout", default="30 min", metavar="T", help="CMD hangs if it takes longer: 90 s, 10 min."),
+    click.option("--repeats", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of CMD per attempt."),
+)
+search_options = together(
+    click.option(
+        "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search; overrides [search]."
+    ),
+    click.option(
+        "--min-dip",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Find whatever lasts N points, a dip or crashes; instead of grid in [search].",
+    ),
+    click.option(
+        "--confidence",
+        type=click.FloatRange(0.5, 1, max_open=True),
+        metavar="P",
+        help="How sure the search must be; overrides [search].",
+    ),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray", "slurm"]), help="Where probes run; overrides [engine]."
+    ),
+    click.option(
+        "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Probes at a time, each in a slot of its own."
+    ),
+    click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after this many runs."),
+    click.option("--max-time", metavar="T", help="Stop after this time at work: '90 s', '20 min', '8 h'."),
+    click.option("--max-cost", type=float, metavar="X", help="Stop at this cost, by the prices of [cost]."),
+    click.option("--priors/--no-priors", default=None, help="Whether what commits touch says where to look first."),
+)
+plan_options = together(
+    click.option("--journal", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."),
+    click.option("--fresh", is_flag=True, help="Start over; an existing journal is archived, not deleted."),
+    click.option("--dry-run", is_flag=True, help="Show points, runs, time and GPUs; run nothing."),
+)
+"""Of those who begin a hunt."""

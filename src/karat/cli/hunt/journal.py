@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.hunt import report_options, search_options
-from karat.cli.output import deliver, leave_at_once
+from karat.cli.output import deliver, leave_at_once, together
 
 if TYPE_CHECKING:
     from karat.cli.output import Reports
@@ -110,22 +110,17 @@ _TRY = """
 
 
 def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option("--json", "json_file", metavar="F", help=f"Write JSON, schema {schema}; - is stdout."),
-            click.option(
-                "--journal",
-                "journal_file",
-                metavar="F",
-                help="The journal, or its hunt.toml; by default the hunt of this folder.",
-            ),
-            click.option("--stage", metavar="KEY", help="The stage, as named by `karat hunt status`: 0, 0.2/1."),
-            click.argument("point"),
-        ):
-            function = option(function)
-        return function
-
-    return decorate
+    return together(
+        click.argument("point"),
+        click.option("--stage", metavar="KEY", help="The stage, as named by `karat hunt status`: 0, 0.2/1."),
+        click.option(
+            "--journal",
+            "journal_file",
+            metavar="F",
+            help="The journal, or its hunt.toml; by default the hunt of this folder.",
+        ),
+        click.option("--json", "json_file", metavar="F", help=f"Write JSON, schema {schema}; - is stdout."),
+    )
 
 
 @click.command(epilog=_SHOW)
