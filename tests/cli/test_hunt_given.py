@@ -42,6 +42,21 @@ def test_the_commit_since_the_newest_tag_that_made_a_command_fail(repository: Re
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", ["tools/check.py", "{root}/tools/check.py"])
+def test_a_script_that_git_does_not_track_sees_the_commit_and_not_what_lies_beside_it_here(
+    repository: Repository, named: str
+) -> None:
+    commits = []
+    for value in (100, 100, 90, 90):
+        repository.write("tools/level.py", f"LEVEL = {value}  # {len(commits)}\n")
+        commits.append(repository.commit("a level"))
+    repository.write("tools/check.py", "import sys, level; sys.exit(level.LEVEL < 95)")
+    words = ("run", "--commits", f"{commits[0]}..{commits[3]}")
+    report = found(repository.root, *words, "--", PYTHON, named.format(root=repository.root))
+    assert first_bad(report) == [commits[2][:12]]
+
+
+@pytest.mark.slow
 def test_a_hunt_without_a_file_is_resumed(repository: Repository) -> None:
     commits = dated_commits(repository, [100, 100, 100, 90, 90])
     words = ("run", "--commits", f"{commits[0]}..{commits[4]}", "--value", "", "--better", "higher", "--max-runs", "1")
