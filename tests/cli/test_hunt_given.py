@@ -110,6 +110,13 @@ def test_wrong_usage(repository: Repository, words: tuple[str, ...], said: str) 
     assert (done.code, said in done.err) == (2, True), done.err
 
 
+def test_without_a_file_there_is_none_to_edit(tmp_path: Path) -> None:
+    done = karat_here("hunt", "--values", "1,1", "--", "true", cwd=tmp_path)
+    assert done.code == 2
+    assert "expected each value once, found '1' twice" in done.err
+    assert done.err.splitlines()[-1] == "next: karat hunt --help"
+
+
 def test_the_plan_of_a_split(repository: Repository) -> None:
     repository.commit()
     repository.git("tag", "v1")
