@@ -110,6 +110,13 @@ def test_wrong_usage(repository: Repository, words: tuple[str, ...], said: str) 
     assert (done.code, said in done.err) == (2, True), done.err
 
 
+@pytest.mark.slow
+def test_a_command_that_fails_everywhere_is_said_to(tmp_path: Path) -> None:
+    done = karat_here("hunt", "--values", "1,2,3", "--", "false", cwd=tmp_path)
+    assert done.code == 0
+    assert done.out.startswith("values: no change found: every point that was tried fails\n")
+
+
 def test_without_a_file_there_is_none_to_edit(tmp_path: Path) -> None:
     done = karat_here("hunt", "--values", "1,1", "--", "true", cwd=tmp_path)
     assert done.code == 2
