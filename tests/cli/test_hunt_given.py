@@ -46,7 +46,7 @@ def test_the_commit_since_the_newest_tag_that_made_a_command_fail(repository: Re
 def test_a_script_that_git_does_not_track_sees_the_commit_and_not_what_lies_beside_it_here(
     repository: Repository, named: str
 ) -> None:
-    commits = []
+    commits: list[str] = []
     for value in (100, 100, 90, 90):
         repository.write("tools/level.py", f"LEVEL = {value}  # {len(commits)}\n")
         commits.append(repository.commit("a level"))
