@@ -54,7 +54,9 @@ def test_rows_that_the_golden_lacks_are_what_karat_toml_says_of_them(root: Path)
 
     assert found().samples == {"speed": (0.0,)}
     (root / "karat.toml").write_text('[check]\nunknown_rows = "fail"\n', encoding="utf-8")
-    assert found().samples == {"speed": (1.0,)}
+    # As with `unknown`: what has no golden cannot be verified.
+    assert found().outcome is Outcome.BROKEN
+    assert found().note.startswith("speed: ")
 
 
 def test_a_run_that_left_nothing_is_a_crash(root: Path) -> None:
