@@ -417,7 +417,7 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     max_cost: float | None = None,
     priors: bool | None = None,
     stage: str | None = None,
-    engine: Literal["local", "ray"] | None = None,
+    engine: Literal["local", "ray", "slurm"] | None = None,
     jobs: int | None = None,
     journal: str | Path | None = None,
     fresh: bool = False,

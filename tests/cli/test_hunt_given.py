@@ -42,6 +42,21 @@ def test_the_commit_since_the_newest_tag_that_made_a_command_fail(repository: Re
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", ["tools/check.py", "{root}/tools/check.py"])
+def test_a_script_that_git_does_not_track_sees_the_commit_and_not_what_lies_beside_it_here(
+    repository: Repository, named: str
+) -> None:
+    commits: list[str] = []
+    for value in (100, 100, 90, 90):
+        repository.write("tools/level.py", f"LEVEL = {value}  # {len(commits)}\n")
+        commits.append(repository.commit("a level"))
+    repository.write("tools/check.py", "import sys, level; sys.exit(level.LEVEL < 95)")
+    words = ("run", "--commits", f"{commits[0]}..{commits[3]}")
+    report = found(repository.root, *words, "--", PYTHON, named.format(root=repository.root))
+    assert first_bad(report) == [commits[2][:12]]
+
+
+@pytest.mark.slow
 def test_a_hunt_without_a_file_is_resumed(repository: Repository) -> None:
     commits = dated_commits(repository, [100, 100, 100, 90, 90])
     words = ("run", "--commits", f"{commits[0]}..{commits[4]}", "--value", "", "--better", "higher", "--max-runs", "1")
@@ -93,6 +108,20 @@ def test_wrong_usage(repository: Repository, words: tuple[str, ...], said: str) 
     repository.commit()
     done = karat_here("hunt", *words, cwd=repository.root)
     assert (done.code, said in done.err) == (2, True), done.err
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_everywhere_is_said_to(tmp_path: Path) -> None:
+    done = karat_here("hunt", "--values", "1,2,3", "--", "false", cwd=tmp_path)
+    assert done.code == 0
+    assert done.out.startswith("values: no change found: every point that was tried fails\n")
+
+
+def test_without_a_file_there_is_none_to_edit(tmp_path: Path) -> None:
+    done = karat_here("hunt", "--values", "1,1", "--", "true", cwd=tmp_path)
+    assert done.code == 2
+    assert "expected each value once, found '1' twice" in done.err
+    assert done.err.splitlines()[-1] == "next: karat hunt --help"
 
 
 def test_the_plan_of_a_split(repository: Repository) -> None:

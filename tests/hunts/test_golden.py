@@ -44,6 +44,21 @@ def test_within_is_0_and_outside_is_1(root: Path) -> None:
     assert short.samples == {"loss": (1.0,)}
 
 
+def test_rows_that_the_golden_lacks_are_what_karat_toml_says_of_them(root: Path) -> None:
+    (root / "goldens" / "speed.csv").write_text("name,speed\na,1.0\nb,2.0\n", encoding="utf-8")
+    hunt = settings('[[probe.metrics]]\nname = "speed"\ngolden = "goldens/speed.csv"\nfile = "speed.csv"')
+    came = result(ran(), files={"speed.csv": b"name,speed\na,1.0\nb,2.0\nc,3.0\n"})
+
+    def found() -> Attempt:
+        return read(came, hunt, stage="0", point=POINT, number=1, place=place(root))
+
+    assert found().samples == {"speed": (0.0,)}
+    (root / "karat.toml").write_text('[check]\nunknown_rows = "fail"\n', encoding="utf-8")
+    # As with `unknown`: what has no golden cannot be verified.
+    assert found().outcome is Outcome.BROKEN
+    assert found().note.startswith("speed: ")
+
+
 def test_a_run_that_left_nothing_is_a_crash(root: Path) -> None:
     found = attempt(root, {})
     assert (found.outcome, found.samples) == (Outcome.CRASH, {})

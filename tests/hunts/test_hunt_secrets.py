@@ -31,8 +31,8 @@ from karat.hunts.settings import (
     stages,
 )
 from karat.hunts.timelines.container_engine import ContainerEngine, KeptContainer
+from karat.hunts.timelines.git import Checkout
 from karat.hunts.timelines.git_mirror import Mirror
-from karat.hunts.timelines.git_repositories import Checkout
 from karat.hunts.timelines.packages import Environment
 from karat.hunts.timelines.timeline import open_timeline
 

@@ -209,7 +209,15 @@ def examine(
 ) -> ChangesReport:
     """The report of all series; without a single value there is none."""
     started = perf_counter()
-    _require_values(collected)
+    points = [point for one in collected.series for point in one.observations]
+    if not any(
+        point.outcome is Outcome.OK for point in points
+    ):  # a series without any value is not one without changes
+        outcomes = Counter(point.outcome.value for point in points)
+        counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items()) or "no points"
+        odd = next((f"; {finding.message}" for finding in collected.findings), "")
+        then = next((f.next for f in collected.findings if f.next), "karat changes --help")
+        raise CannotVerify(f"nothing was compared: expected values, found none ({counts}{odd})", next_command=then)
     entries = []
     for whole in collected.series:
         # The newest point is judged by those before it, and not by the history of years: it costs the same every night.
@@ -247,20 +255,6 @@ def examine(
         online=online,
         seconds=perf_counter() - started,
         fail_on=fail_on,
-    )
-
-
-def _require_values(collected: SeriesCollection) -> None:
-    """A series without any value is not one without changes."""
-    points = [point for one in collected.series for point in one.observations]
-    if any(point.outcome is Outcome.OK for point in points):
-        return
-    outcomes = Counter(point.outcome.value for point in points)
-    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items()) or "no points"
-    odd = next((f"; {finding.message}" for finding in collected.findings), "")
-    raise CannotVerify(
-        f"nothing was compared: expected values, found none ({counts}{odd})",
-        next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from signal import Signals
-from typing import NamedTuple
 
 TAIL = 1 << 20  # Bytes at the end of an output that are looked at.
 TIMED_OUT = "timed out"
@@ -94,11 +93,9 @@ def normalise(message: str) -> str:
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
 
 
-class _Clue(NamedTuple):
-    """Something in the text that may be what it died of."""
-
-    rank: int  # 0 says more than 1, and so on
-    text: str
+_Clue = tuple[
+    int, str
+]  # Something in the text that may be what it died of, and its rank: 0 says more than 1, and so on.
 
 
 def signature(
@@ -123,16 +120,13 @@ def signature(
 def find_signature(output: bytes | str) -> str:
     """What a text says that its program died of; empty if it says nothing of the kind."""
     found: dict[int, str] = {}
-    for clue in _clues(_lines(output)):
-        # An abort is what became of an exception that was said before it; of errors, the first counts.
-        if clue.rank not in found or (clue.rank != 1 and not (clue.rank == 0 and clue.text == "SIGABRT")):
-            found[clue.rank] = clue.text
-    return found[min(found)] if found else ""
-
-
-def _lines(output: bytes | str) -> list[str]:
     text = output[-TAIL:] if isinstance(output, str) else output[-TAIL:].decode("utf-8", "replace")
-    return [_IN_GROUP.sub("", without_timestamp(without_ansi(line))) for line in text.split("\n")]
+    lines = [_IN_GROUP.sub("", without_timestamp(without_ansi(line))) for line in text.split("\n")]
+    for rank, said in _clues(lines):
+        # An abort is what became of an exception that was said before it; of errors, the first counts.
+        if rank not in found or (rank != 1 and (rank, said) != (0, "SIGABRT")):
+            found[rank] = said
+    return found[min(found)] if found else ""
 
 
 def _signal_name(exit_code: int | None, signal: int | None) -> str:
@@ -155,7 +149,7 @@ def _clues(lines: list[str]) -> Iterator[_Clue]:
         if "Traceback (most recent" in line:
             at, raised = _traceback(lines, at)
             if raised:
-                yield _Clue(0, raised)
+                yield 0, raised
             continue
         text = line.strip()
         if text:
@@ -180,14 +174,14 @@ def _traceback(lines: list[str], at: int) -> tuple[int, str]:
 def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
     """What one line, outside of a traceback, says."""
     if strong := _strong(text, line, after):
-        yield _Clue(0, strong)
+        yield 0, strong
     elif match := _FRAME.match(text):
         name = re.split(r"[/\\]", match[1])[-1]
-        yield _Clue(3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else "")))
+        yield 3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else ""))
     elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
         message = match[match.re.groups]
         if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
-            yield _Clue(2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}")
+            yield 2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}"
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:

@@ -6,15 +6,12 @@ import re
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
+from karat.changepoints.series import Better, wrong_usage
 from karat.cli.output import Reports, fail_on_option, repeatable, report_options, typed
-from karat.findings import UsageError
-
-if TYPE_CHECKING:
-    from karat.changepoints.series import Better
 
 _EXAMPLES = """
   karat changes speed.csv --better higher
@@ -76,9 +73,9 @@ def command(
 
     logs, goldens, step, fail_on = (given[name] for name in ("logs", "goldens", "step", "fail_on"))
     if not sources and not logs and not goldens:
-        raise _mistake("expected a SERIES, --logs or --golden, found none")
+        raise wrong_usage("expected a SERIES, --logs or --golden, found none")
     if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
-        raise _mistake(f"expected --step to be last, mean or a step's number, found {step!r}")
+        raise wrong_usage(f"expected --step to be last, mean or a step's number, found {step!r}")
     directions = _directions(better)
     # An option that nothing would come of is a mistake, and not passed over.
     for option, value, what, there in (
@@ -87,14 +84,14 @@ def command(
         ("--step", step.removeprefix("last"), "--golden", goldens),
     ):
         if value and not there:
-            raise _mistake(f"expected {what} for {option}, found none")
+            raise wrong_usage(f"expected {what} for {option}, found none")
     given |= {"fail_on": ("fail",) if fail_on is None else fail_on, "metric": given.pop("metrics")}
     report = changes(sources, better=directions, smallest=_size(smallest), **given)
     metrics_there = {entry.series.metric for entry in report.entries}
     for name in filter(None, directions):
         # A name that no metric has is a mistake that would turn a failure into a warning.
         if not any(fnmatchcase(metric, name) or metric == name for metric in metrics_there):
-            raise _mistake(
+            raise wrong_usage(
                 f"expected --better to name a metric of the series, found {name!r}; there are"
                 f" {', '.join(sorted(metrics_there)[:20])}"
             )
@@ -105,10 +102,6 @@ def command(
     return int(report.exit_code)
 
 
-def _mistake(message: str) -> UsageError:
-    return UsageError(message, next_command="karat changes --help")
-
-
 def _size(text: str) -> float:
     """`1%` and `0.01` are the same."""
     try:
@@ -116,7 +109,7 @@ def _size(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise _mistake(f"expected --smallest to be a size such as 1% or 0.01, found {text!r}")
+        raise wrong_usage(f"expected --smallest to be a size such as 1% or 0.01, found {text!r}")
     return value
 
 
@@ -126,6 +119,6 @@ def _directions(words: Sequence[str]) -> dict[str, Better]:
     for word in words:
         name, _, direction = word.rpartition("=")
         if direction not in _BETTER:
-            raise _mistake(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
+            raise wrong_usage(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
         found[name] = cast("Better", direction)
     return found

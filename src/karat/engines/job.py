@@ -94,8 +94,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     passed: tuple[str, ...] = ()  # Secrets of the runner's environment that every command may see.
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One command that was run, or was not needed."""
+class CommandEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a command that was run, or was not needed, ended."""
 
     role: Role
     name: str = ""
@@ -104,9 +104,12 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timed_out: bool = False
     skipped: bool = False
     seconds: float = 0.0  # From just before its process was started to its end.
+    error: str = ""  # Why it could not be started.
+
+
+class Ran(CommandEnd, frozen=True, kw_only=True, omit_defaults=True):
     output: bytes = b""
     """stdout and stderr together; of a long one the first and the last part, with a line that says what was left out."""
-    error: str = ""  # Why it could not be started.
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

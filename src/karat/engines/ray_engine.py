@@ -191,17 +191,13 @@ class RayEngine:
             if ready:
                 ready = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] or ready
             results += [result for ref in ready if (result := self._taken(ref))]
-            self._tell_if_none()
+            # Once, that nothing can run until a node joins.
+            if (none := self._room.slots() == 0) and not self._told:
+                self._notice(f"waiting: no node of the Ray cluster has {self._room.needs}")
+            self._told = none
             if until is not None and time.monotonic() >= until:
                 break
         return results
-
-    def _tell_if_none(self) -> None:
-        """Say once that nothing can run until a node joins."""
-        none = self._room.slots() == 0
-        if none and not self._told:
-            self._notice(f"waiting: no node of the Ray cluster has {self._room.needs}")
-        self._told = none
 
     def _taken(self, ref: Any) -> JobResult | None:
         """What came of a job; None if it was lost, and has been sent on its way again."""

@@ -246,7 +246,12 @@ class SlurmEngine:
         while True:
             self._send()
             numbers = [number for number, flight in self._flights.items() if flight.result.exists()]
-            results = [result for number in numbers if (result := self._taken(number))]
+            results: list[JobResult] = []
+            for number in numbers:
+                flight, self._worked = self._flights.pop(number), True
+                result = msgspec.msgpack.decode(flight.result.read_bytes(), type=JobResult)
+                self._seconds.setdefault(number, result.seconds)
+                results += filter(None, [self._ended(flight, result)])
             now = time.monotonic()
             if not results and self._flights and now - self._looked >= _ASK:
                 self._looked = now
@@ -254,12 +259,6 @@ class SlurmEngine:
             if results or not (self._flights or self._waiting) or (until is not None and now >= until):
                 return results
             time.sleep(_LOOK if until is None else min(_LOOK, until - now))
-
-    def _taken(self, number: str) -> JobResult | None:
-        flight, self._worked = self._flights.pop(number), True
-        result = msgspec.msgpack.decode(flight.result.read_bytes(), type=JobResult)
-        self._seconds.setdefault(number, result.seconds)
-        return self._ended(flight, result)
 
     def _lost(self, queue: dict[str, QueuedJob]) -> list[JobResult]:
         self._tell(queue)

@@ -305,7 +305,11 @@ class Driver:
                 continue
             old, new = self._ends(row.key, whose, points[site.good], points[site.bad])
             config = self._config(depth + 1)
-            seen_at = [self._identity(row.key, point) for point in (old, new)]
+            # What was really under test at each, the last time it was.
+            tried = (
+                [one.identity for one in self._journal.attempts(row.key, at.id) if one.identity] for at in (old, new)
+            )
+            seen_at = [known[-1] if known else {} for known in tried]
             child = StageRow(
                 key=whose.zoom,
                 title=config.text,
@@ -325,11 +329,6 @@ class Driver:
                 blame = Blame(self._hunt, self._measurer, stage, site)
                 for number in unseen:
                     self._journal.save_change(row.key, number, blame.confirmed(known[number], decision.spans[number]))
-
-    def _identity(self, stage: str, point: Point) -> Mapping[str, str]:
-        """What was really under test at a point, the last time it was."""
-        tried = reversed(self._journal.attempts(stage, point.id))
-        return next((one.identity for one in tried if one.identity), {})
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):

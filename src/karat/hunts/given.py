@@ -1,7 +1,8 @@
 """A hunt without a file: what a command line says, as settings. The journal keeps them, for a resume.
 
 Words of the command that name files are understood from the folder it was typed in: what git tracks is taken from the checkout
-that is under test, and anything else from where it lies.
+that is under test, and anything else from where it lies; but a Python script of the repository that git does not track is
+copied into the checkout, or what lies beside it here would be imported whatever commit is under test.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from karat.hunts.timelines.locks import read_sides
 from karat.system.git import resolve, run_git
 
 CODE = "code"  # What the repository is called.
+# From the folder that comes first, files to the same places in the checkout.
+_COPY = ("sh", "-c", 'for f; do mkdir -p "$(dirname "./$f")" && cp "$0/$f" "./$f" || exit; done')
 _NUMBER = r"\D*?([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))"
 
 
@@ -132,6 +135,7 @@ def _code(asked: Asked, folder: Path, ends: Mapping[str, Any]) -> dict[str, Any]
     here = repository_around(folder)
     root = (folder / here["URL"]).resolve()
     found: dict[str, Any] = {}
+    copied: list[str] = []
     for name, end in ends.items():
         commit = end if isinstance(end, dt.datetime) else resolve(root, end)
         if commit is None:
@@ -141,16 +145,20 @@ def _code(asked: Asked, folder: Path, ends: Mapping[str, Any]) -> dict[str, Any]
 
     def word(text: str) -> str:
         path = (folder / text).resolve()
-        if not path.is_file() or Path(text).is_absolute():
+        script = path.suffix == ".py" and path.is_relative_to(root)
+        if not path.is_file() or (Path(text).is_absolute() and not script):
             return text
         try:
             run_git(folder, "ls-files", "--error-unmatch", "--", text)
         except CannotVerify:
-            return f"{{root}}/{text}"
+            if not script:
+                return f"{{root}}/{text}"
+            copied.append(os.path.relpath(path, root))
         return os.path.relpath(path, root)
 
+    probe = _probe(asked, [word(text) for text in asked.command])
     return {
-        "probe": _probe(asked, [word(text) for text in asked.command]),
+        "probe": msgspec.structs.replace(probe, setup=(*_COPY, f"{{root}}/{here['URL']}", *copied) if copied else ()),
         "repositories": (RepositorySettings(name=CODE, url=here["URL"], branch=here["BRANCH"]),),
         "commits": CheckoutSettings(build=asked.build, **found),
     }

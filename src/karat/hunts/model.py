@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from karat.changepoints.series import Better, Outcome
-from karat.engines.job import Role
+from karat.engines.job import CommandEnd
 from karat.report.result import Result
 
 CRASH = "crash"  # The metric of a crash that is hunted: 1 where it happened.
@@ -232,20 +232,12 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class CommandRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CommandRow(CommandEnd, frozen=True, kw_only=True, omit_defaults=True):
     """One command of an attempt, for whoever wants to run it by hand; no value of the environment is kept."""
 
-    role: Role
     argv: tuple[str, ...]
-    name: str = ""
     cwd: str = ""
     env: tuple[str, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
-    timed_out: bool = False
-    skipped: bool = False
-    error: str = ""
-    seconds: float = 0.0
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

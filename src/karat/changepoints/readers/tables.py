@@ -93,7 +93,11 @@ def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     if left and not asked:
         notes.append(f"left out, as they count rows or hold no plain numbers: {few(left, _NAMED)}")
     odd = LimitedFindings()
-    found = [_cells(table, metrics, n, odd) for n in range(len(table.rows))]
+    found = [{table.names[at]: sheets.read_cell(row[at]) for at in metrics} for row in table.rows]
+    for n, cells in enumerate(found):
+        for at in metrics:
+            if cells[table.names[at]] is sheets.BROKEN:
+                odd.note("unreadable", Severity.WARN, partial(_unread, table, n, at))
     labels = _texts(table, x, moments if x == time else None)
     order = moments or _counted(table, x) or [None] * len(labels)
     rows = [
@@ -137,14 +141,12 @@ def _labels(table: SourceTable, free: Sequence[int], time: int | None) -> int | 
     telling = [at for at in sorted(free, key=partial(_rank, table, _LABELS)) if table.base(at) in _LABELS]
     counting = [at for at in free if table.base(at) in _COUNTERS and _counted(table, at)]
     texts = [at for at in free if all(sheets.number(cell) is None for cell in table.column(at))]
-    candidates = [*telling, *([] if time is None else [time]), *counting, *texts]
-    return next((at for at in candidates if at == time or _tells_apart(table, at)), None)
-
-
-def _tells_apart(table: SourceTable, at: int) -> bool:
-    """Whether a column has another word for most rows: a branch's name labels nothing."""
-    cells = [str(cell) for cell in table.column(at) if not sheets.is_empty(cell)]
-    return 2 * len(cells) > len(table.rows) and 2 * len(set(cells)) > len(cells)
+    for at in (*telling, *([] if time is None else [time]), *counting, *texts):
+        cells = [str(cell) for cell in table.column(at) if not sheets.is_empty(cell)]
+        # It has another word for most rows: a branch's name labels nothing.
+        if at == time or (2 * len(cells) > len(table.rows) and 2 * len(set(cells)) > len(cells)):
+            return at
+    return None
 
 
 def _counted(table: SourceTable, at: int | None) -> list[float] | None:
@@ -181,14 +183,6 @@ def _texts(table: SourceTable, x: int | None, moments: Sequence[datetime] | None
             for cell, when in zip(cells, moments, strict=True)
         ]
     return [cell[:_SHORT] if _SHA.fullmatch(cell) else cell or f"({table.place(n)})" for n, cell in enumerate(cells)]
-
-
-def _cells(table: SourceTable, metrics: Sequence[int], n: int, odd: LimitedFindings) -> dict[str, Cell]:
-    found = {table.names[at]: sheets.read_cell(table.rows[n][at]) for at in metrics}
-    for at in metrics:
-        if found[table.names[at]] is sheets.BROKEN:
-            odd.note("unreadable", Severity.WARN, partial(_unread, table, n, at))
-    return found
 
 
 def _unread(table: SourceTable, n: int, at: int) -> Finding:
@@ -353,7 +347,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
                 raise wrong_usage(f"expected --table to say which table of {source} is meant, found {there}")
             if table not in names:
                 raise no_such("--table", f"name a table of {source}", table, names)
-            columns = _columns(connection, table)
+            columns = [str(row[1]) for row in sqlite.rows(connection, f"PRAGMA table_info({_quoted(table)})")]
             if table == _VIEW and set(_JOURNAL) <= set(columns):
                 return tuple(_journal(connection, source, options))
             if options.stage:
@@ -363,12 +357,6 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Source
     except sqlite3.Error as error:
         said = f"expected to read the SQLite database {source}, but: {error}"
         raise CannotVerify(said, next_command=Command("sqlite3", source, "PRAGMA integrity_check")) from error
-
-
-def _columns(connection: Connection, table: str) -> list[str]:
-    from karat.system.foreign.sqlite import rows
-
-    return [str(row[1]) for row in rows(connection, f"PRAGMA table_info({_quoted(table)})")]
 
 
 def _quoted(name: str) -> str:

@@ -37,8 +37,17 @@ def finish(out: Reports, report: HuntReport) -> int:
     return int(exit_code(findings))
 
 
-def run(out: Reports, hunt: str | HuntSettings, *, dry_run: bool, **options: Any) -> int:
+def run(out: Reports, hunt: str | HuntSettings, **options: Any) -> int:
     """A new hunt, of a file or of settings, or what it would do; the exit code."""
+    try:
+        return _run(out, hunt, **options)
+    except UsageError as error:
+        if isinstance(hunt, HuntSettings) and error.next_command.startswith("edit "):  # there is no file
+            error.next_command = "karat hunt --help"
+        raise
+
+
+def _run(out: Reports, hunt: str | HuntSettings, *, dry_run: bool, **options: Any) -> int:
     if not dry_run:
         from karat import api
 

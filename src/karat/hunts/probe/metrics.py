@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from math import inf, isfinite
 from typing import Any, Literal
-from xml.parsers import expat
+from xml.etree import ElementTree as ET
 
 import msgspec
 
@@ -199,7 +199,7 @@ def _by_json(metric: MetricSettings, data: bytes) -> float:
 def _by_junit(metric: MetricSettings, data: bytes) -> float | None:
     """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     try:
-        cases = junit_cases(data)
+        cases = [*junit_cases(data)]
     except ValueError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
     run = [case for case in cases if case.result != "skipped" and case.matches(metric.junit or "")]
@@ -323,13 +323,13 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
             return found, start + end
 
 
-class JunitCase(msgspec.Struct, kw_only=True):
+class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
     """One test case of a report."""
 
     name: str
     classname: str
     seconds: float | None  # None where the report does not say.
-    result: Literal["passed", "failed", "skipped"] = "passed"
+    result: Literal["passed", "failed", "skipped"]
 
     def matches(self, glob: str) -> bool:
         """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
@@ -338,36 +338,26 @@ class JunitCase(msgspec.Struct, kw_only=True):
         return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
 
 
-def junit_cases(data: bytes) -> list[JunitCase]:
-    """Every test case of a report; ValueError where it is none. Tags may have the prefix of a namespace."""
-    found: list[JunitCase] = []
-    inside = False
+class _Plain(ET.TreeBuilder):
+    """Elements of a document without a type, which no JUnit report needs: with one it may define what blows up a parser."""
 
-    def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal inside
-        tag = tag.rpartition(":")[2]
-        if tag == "testcase":
-            inside = True
-            seconds = parse_number(attributes.get("time", ""))
-            seconds = seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
-            name, classname = attributes.get("name", ""), attributes.get("classname", "")
-            found.append(JunitCase(name=name, classname=classname, seconds=seconds))
-        elif inside and tag in {"failure", "error"}:
-            found[-1].result = "failed"
-        elif inside and tag == "skipped" and found[-1].result == "passed":
-            found[-1].result = "skipped"
-
-    def end(tag: str) -> None:
-        nonlocal inside
-        inside = inside and tag.rpartition(":")[2] != "testcase"
-
-    def refuse(*_: object) -> None:
+    def doctype(self, *_: object) -> None:
         raise ValueError("the report has a document type, which no JUnit report needs")
 
-    parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
+
+def junit_cases(data: bytes) -> Iterator[JunitCase]:
+    """Every test case of a report; ValueError where it is none. Tags may have the prefix of a namespace."""
     try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
+        root = ET.fromstring(data, ET.XMLParser(target=_Plain()))  # noqa: S314 - see _Plain
+    except (ET.ParseError, LookupError) as error:  # an encoding that nobody knows
         raise ValueError(f"the report is not XML: {error}") from error
-    return found
+    for case in root.iter():
+        if case.tag.rpartition("}")[2] == "testcase":
+            said = {each.tag.rpartition("}")[2] for each in case.iter()}
+            seconds = parse_number(case.get("time", ""))
+            yield JunitCase(
+                name=case.get("name", ""),
+                classname=case.get("classname", ""),
+                seconds=seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None,
+                result="failed" if said & {"failure", "error"} else "skipped" if "skipped" in said else "passed",
+            )

@@ -251,9 +251,11 @@ def golden_value(metric: MetricSettings, run: RunOutput, root: Path) -> float:
                 status=tuple(config.status),
                 record=config.record,
                 exemptions=tuple(config.exempt),
+                flaky=suite.flaky if (suite := config.suite_tree()) else lambda _path: (),
                 fill=tables.fill if tables else {},
                 improved=config.check.improved,
                 unknown=config.check.unknown,
+                unknown_rows=config.check.unknown_rows,
             )
             report = check([str(result)], str(root / (metric.golden or "")), options)
         except KaratError as error:

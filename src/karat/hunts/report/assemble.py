@@ -55,6 +55,7 @@ _KINDS = {
 }
 _SIDES = ("old", "new")
 _MOVES = 4  # So many commits without a build of their own, and be they about texts, are no chance any more.
+_TELL = ("commit.", "image", "package.", "value")  # What was to be under test, in an identity.
 _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of it.
 
 
@@ -349,19 +350,14 @@ def never_rebuilt(attempts: Iterable[Attempt]) -> dict[str, int]:
         alone: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         for identity in seen:
             if key in identity:
-                alone[_others(identity, key)][identity[FILES]].add(identity[key])
+                others = tuple(f"{n}={v}" for n, v in sorted(identity.items()) if n != key and n.startswith(_TELL))
+                alone[others][identity[FILES]].add(identity[key])
         moved = sum(len(set().union(*builds.values())) - 1 for builds in alone.values())
         if len(own) == 1:
             moved = max(moved, len({identity[key] for identity in seen if key in identity}) - 1)
         if len(own) < 2 and all(len(builds) == 1 for builds in alone.values()) and moved >= _MOVES:
             found[name] = moved
     return found
-
-
-def _others(identity: Mapping[str, str], but: str) -> tuple[str, ...]:
-    """What else was to be under test: commits, image, packages, value."""
-    told = ("commit.", "image", "package.", "value")
-    return tuple(f"{n}={v}" for n, v in sorted(identity.items()) if n != but and n.startswith(told))
 
 
 def findings_of(report: HuntReport) -> tuple[Finding, ...]:

@@ -342,7 +342,13 @@ def conclusion(report: HuntReport) -> str:
     if report.state == "done" and nothing_compared(report):
         return f"{name} nothing could be compared"
     if not report.culprits:
-        return f"{name} no change found{state}"
+        outcomes = {p.outcome for stage in report.stages for p in stage.points} - {
+            None,
+            Outcome.MISSING,
+            Outcome.BROKEN,
+        }
+        always = "" if Outcome.OK in outcomes or not outcomes else ": every point that was tried fails"
+        return f"{name} no change found{always}{state}"
     kinds = [c.change.kind for c in report.culprits]
     ends = {c.change.dip for c in report.culprits if c.change.kind == "dip"}
     counted = {

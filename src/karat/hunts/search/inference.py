@@ -384,14 +384,10 @@ def flake_map(
     share /= share.sum()
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
-    rate = seen_rate(float(bad @ (1 - state)), float(share @ fails))
+    # Without a flake that was seen, the rate is what was believed beforehand, which is nobody's news.
+    rate = float(share @ fails) if bad @ (1 - state) >= 0.5 else 0.0
     found = ChangeMap(positions, share @ chance, 0.0, True, 1, _where(positions, lone), flakes=rate)
     return _whole(found, every, apart)
-
-
-def seen_rate(flakes: float, rate: float) -> float:
-    """The rate, where a flake was seen at all: without one it is what was believed beforehand, which is nobody's news."""
-    return rate if flakes >= 0.5 else 0.0
 
 
 def _log(rate: Array, wrong: Array, right: Array) -> Array:

@@ -6,108 +6,17 @@ fail are a change: its two ends are closed in on.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from msgspec import structs
 
-from karat.hunts.model import CRASH, Decision, Metric, Missed, Noise, Runs, Seen, Span
+from karat.hunts.model import CRASH, Metric, Missed, Runs, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
-from karat.hunts.search.observations import Values, count_runs
-from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, choose, count_untried, midpoints, most_runs
-from karat.hunts.settings import SearchSettings
-from karat.report.words import count
-
-_TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
-
-
-class MetricPlan(NamedTuple):
-    """What one metric wants, and what is known of it."""
-
-    name: str
-    requests: tuple[RunRequest, ...]
-    spans: tuple[Span, ...] = ()
-    flakes: float | None = None
-    left: int = 0  # Runs still to come, as far as can be said.
-    note: str = ""
-    noise: Noise | None = None
-
-
-class Effort(NamedTuple):
-    """What a search may cost."""
-
-    settings: SearchSettings
-    points: int  # How many.
-    weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
-
-    def left(self, plans: Sequence[MetricPlan], done: int, *, waiting: int) -> int:
-        """Runs that may start, after so many, while so many metrics are waited for.
-
-        All metrics together have what a sweep of the same precision takes, less what confirms the changes. Once some are
-        settled, the others have their share, and no more: they do not hold up those.
-        """
-        most = most_runs(self.settings, self.points)
-        share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
-        changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
-        kept = min(2 * self.settings.confirmations * len(changes), most // 2)
-        return max(min(share, most - kept) - done, 0)
-
-
-def decide(  # noqa: PLR0913, PLR0917 - what every strategy has
-    plans: Sequence[MetricPlan],
-    missed: Missed | None,
-    effort: Effort,
-    seen: Seen,
-    in_flight: Runs,
-    room: int,
-    spare: Iterable[RunRequest] = (),
-) -> Decision:
-    """What to run next for all metrics together, and what is known of them. `spare`: for slots that would be idle."""
-    done = count_runs(seen) + sum(in_flight.values())
-    waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
-    allowed = min(max(room, 0), effort.left(plans, done, waiting=len(waiting)))
-    requests = _in_turn(plans, done)
-    affordable = [one for one in requests if not effort.settings.thrifty or one.rank < SPECULATION]
-    wanted = choose(affordable, allowed)
-    following = choose(affordable, len(wanted) + 4)[len(wanted) :]
-    if not effort.settings.thrifty and any(one.rank < 1 for one in requests):
-        # Later there is no use in them: in what is flat, every twentieth point is off by chance, and asks for more.
-        wanted = choose(chain(affordable, spare), allowed)
-    spans = tuple(span for plan in plans for span in plan.spans)
-    notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
-    if not requests and not in_flight:
-        notes += wide_span_notes(spans)
-    elif not wanted and not in_flight and room > 0:
-        unsettled = tuple(plan.name for plan in waiting)
-        share = f"its share of a sweep with {count(effort.settings.runs_per_point, 'run')} per point"
-        more = "too noisy, or too many changes; runs_per_point in [search] allows more"
-        notes += tuple(f"{name} is not settled after {done} runs, {share}: {more}" for name in unsettled)
-    return Decision(
-        asks=wanted,
-        likely_next=tuple(ask.index for ask in following),
-        expected_left=max((plan.left for plan in plans), default=0),
-        spans=spans,
-        flake_rate=max((plan.flakes for plan in plans if plan.flakes is not None), default=None),
-        missed=missed,
-        noise=tuple(plan.noise for plan in plans if plan.noise is not None),
-        notes=notes,
-        unsettled=unsettled,
-    )
-
-
-def _in_turn(plans: Sequence[MetricPlan], done: int) -> list[RunRequest]:
-    """The requests of all metrics: what is sure first, then what is in doubt, then guesses; in each the metrics take turns."""
-    ordered = []
-    for number, plan in enumerate(plans):
-        places = Counter[int]()
-        for request in sorted(plan.requests):
-            tier = bisect_right(_TIERS, request.rank)
-            ordered.append((tier, places[tier], (number - done) % len(plans), request))
-            places[tier] += 1
-    return [request for *_, request in sorted(ordered)]
+from karat.hunts.search.observations import Values
+from karat.hunts.search.requests import MIDPOINT, SPECULATION, RunRequest, count_untried, midpoints
 
 
 def spans_of(

@@ -9,35 +9,37 @@ from the start are taken out before, and put back into its answer.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 from msgspec import structs
 
 from karat.changepoints.detector.detect import detect
-from karat.changepoints.series import DetectOptions, Observation, Outcome, Series
+from karat.changepoints.series import DetectOptions, Observation, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Runs, Seen, Span, Strategy
+from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Runs, Seen, Span, Strategy
 from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
-from karat.hunts.search.observations import read_metric
+from karat.hunts.search.observations import count_runs, read_metric
 from karat.hunts.search.requests import (
+    SPECULATION,
     RunRequest,
     SearchState,
+    choose,
     expected_left,
     grid_requests,
     grid_width,
+    most_runs,
     spare_requests,
     split_requests,
     wished_grid,
 )
 from karat.hunts.search.spans import (
-    Effort,
-    MetricPlan,
     beside_failures,
-    decide,
     edge_requests,
     edge_spans,
     edges,
@@ -46,8 +48,32 @@ from karat.hunts.search.spans import (
     span_of,
     spans_of,
     surely_failing,
+    wide_span_notes,
 )
 from karat.hunts.settings import SearchSettings
+from karat.report.words import count
+
+_TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
+
+
+class MetricPlan(NamedTuple):
+    """What one metric wants, and what is known of it."""
+
+    name: str
+    requests: tuple[RunRequest, ...]
+    spans: tuple[Span, ...] = ()
+    flakes: float | None = None
+    left: int = 0  # Runs still to come, as far as can be said.
+    note: str = ""
+    noise: Noise | None = None
+
+
+class Effort(NamedTuple):
+    """What a search may cost."""
+
+    settings: SearchSettings
+    points: int  # How many.
+    weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
 
 
 class Adaptive:
@@ -61,10 +87,60 @@ class Adaptive:
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
-        plans = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
-        missed = max((missed for _, missed in plans), key=lambda m: m.longest_dip, default=None)
-        spare = spare_requests(self._count, {*seen, *in_flight})
-        return decide([plan for plan, _ in plans], missed, self._effort, seen, in_flight, room, spare)
+        """What to run next for all metrics together, and what is known of them."""
+        found = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
+        plans, thrifty = [plan for plan, _ in found], self._settings.thrifty
+        done = count_runs(seen) + sum(in_flight.values())
+        waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
+        allowed = min(max(room, 0), self._left(plans, done, waiting=len(waiting)))
+        # Of all metrics: what is sure first, then what is in doubt, then guesses; in each the metrics take turns.
+        ordered = []
+        for number, plan in enumerate(plans):
+            places = Counter[int]()
+            for request in sorted(plan.requests):
+                tier = bisect_right(_TIERS, request.rank)
+                ordered.append((tier, places[tier], (number - done) % len(plans), request))
+                places[tier] += 1
+        requests = [request for *_, request in sorted(ordered)]
+        affordable = [one for one in requests if not thrifty or one.rank < SPECULATION]
+        wanted = choose(affordable, allowed)
+        following = choose(affordable, len(wanted) + 4)[len(wanted) :]
+        if not thrifty and any(one.rank < 1 for one in requests):
+            # For slots that would be idle. Later there is no use in them: in what is flat, every twentieth point is off by
+            # chance, and asks for more.
+            wanted = choose(chain(affordable, spare_requests(self._count, {*seen, *in_flight})), allowed)
+        spans = tuple(span for plan in plans for span in plan.spans)
+        notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
+        if not requests and not in_flight:
+            notes += wide_span_notes(spans)
+        elif not wanted and not in_flight and room > 0:
+            unsettled = tuple(plan.name for plan in waiting)
+            share = f"its share of a sweep with {count(self._settings.runs_per_point, 'run')} per point"
+            more = "too noisy, or too many changes; runs_per_point in [search] allows more"
+            notes += tuple(f"{name} is not settled after {done} runs, {share}: {more}" for name in unsettled)
+        return Decision(
+            asks=wanted,
+            likely_next=tuple(ask.index for ask in following),
+            expected_left=max((plan.left for plan in plans), default=0),
+            spans=spans,
+            flake_rate=max((plan.flakes for plan in plans if plan.flakes is not None), default=None),
+            missed=max((missed for _, missed in found), key=lambda m: m.longest_dip, default=None),
+            noise=tuple(plan.noise for plan in plans if plan.noise is not None),
+            notes=notes,
+            unsettled=unsettled,
+        )
+
+    def _left(self, plans: Sequence[MetricPlan], done: int, *, waiting: int) -> int:
+        """Runs that may start, after so many, while so many metrics are waited for.
+
+        All metrics together have what a sweep of the same precision takes, less what confirms the changes. Once some are
+        settled, the others have their share, and no more: they do not hold up those.
+        """
+        most = most_runs(self._settings, self._count)
+        share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
+        changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
+        kept = min(2 * self._settings.confirmations * len(changes), most // 2)
+        return max(min(share, most - kept) - done, 0)
 
     def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs, room: int) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
@@ -118,61 +194,50 @@ class Adaptive:
 
 
 class Sweep:
-    """Runs everything that is not missing."""
+    """Runs every point once."""
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        count: int,
-        metrics: Sequence[Metric],
-        gone: frozenset[int],
-        names: Sequence[str],
-    ) -> None:
-        self._settings, self._count, self._metrics, self._missing = settings, count, tuple(metrics), gone
-        self._names = names or tuple(map(str, range(count)))
+    def __init__(self, effort: Effort, metrics: Sequence[Metric]) -> None:
+        self._settings, self._count, self._metrics = effort.settings, effort.points, tuple(metrics)
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """The next points in order; the answer when all have been run, or no more may be."""
-        seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
-        done = {*self._missing, *seen, *in_flight}
-        left = [at for at in range(self._count) if at not in done]
+        left = [at for at in range(self._count) if at not in seen and at not in in_flight]
         if (left and room > 0) or in_flight:
             wanted = tuple(Ask(index=at, why="every point") for at in left[: max(room, 0)])
             rest = tuple(left[len(wanted) : len(wanted) + 4])
             return Decision(asks=wanted, likely_next=rest, expected_left=len(left))
-        return self._answer(seen, len(left))
-
-    def _answer(self, seen: Seen, left: int) -> Decision:
         spans: list[Span] = []
         flakes: list[float] = []
-        tested, dead = set(range(self._count)), set(self._missing)
+        tested, dead = set(range(self._count)), set[int]()
         for number, metric in enumerate(self._metrics):
             read = read_metric(metric, seen)
-            holes = read.dead | read.again | self._missing
+            holes, sure = read.dead | read.again, self._settings.confidence
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count, under=read.under) if read.values else None
-                sure = self._settings.confidence
                 spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-                points = ((name, read.values.get(at, ()), seen.get(at)) for at, name in enumerate(self._names))
-                observations = tuple(_observation(*point) for point in points)
+                known = [*read.values]
+                observations = tuple(Observation(label=str(at), values=read.values[at]) for at in known)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 for step in detect(series, DetectOptions(smallest=smallest)).steps:
-                    sides, levels = (step.last_good, step.first_bad), (step.before.value, step.after.value)
+                    sides, levels = (
+                        (known[step.last_good], known[step.first_bad]),
+                        (step.before.value, step.after.value),
+                    )
                     span = span_of(metric, sides, levels, step.confidence, holes)
-                    spans.append(structs.replace(span, sure=step.confidence >= self._settings.confidence))
+                    spans.append(structs.replace(span, sure=step.confidence >= sure))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
                 ends = edges(read.values, failed, self._count)
                 likely = likelier_than_flakes(ends, read.values, failed, self._count)
-                spans += edge_spans(metric, likely, read.values, (read.dead - failed) | self._missing)
+                spans += edge_spans(metric, likely, read.values, read.dead - failed)
         return Decision(
             asks=(),
-            expected_left=left,
+            expected_left=len(left),
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             flake_rate=max(flakes, default=None),
             missed=missed_dips(self._count, tested, dead, "a larger budget"),
@@ -237,13 +302,6 @@ def _levels(span: Span, plain: Mapping[int, Sequence[float]]) -> dict[str, float
     return {"before": middle(before), "after": middle(after)}
 
 
-def _observation(name: str, values: tuple[float, ...], at: Observed | None) -> Observation:
-    if values or at is None:
-        return Observation(label=name, values=values, outcome=Outcome.OK if values else Outcome.MISSING)
-    gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
-    return Observation(label=name, outcome=gravest, signature=next(filter(None, at.signatures), ""))
-
-
 def open_strategy(  # noqa: PLR0913 - what a stage knows
     settings: SearchSettings,
     count: int,
@@ -262,8 +320,6 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     """
     gone = frozenset(missing)
     there = [at for at in range(count) if at not in gone]
-    if settings.strategy == "sweep" and levels is None and there:
-        return Sweep(settings, count, metrics, gone, names)
     inner: Strategy
     order = 1
     if settings.strategy == "bisect":
@@ -277,7 +333,9 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
         more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
         shares = tuple(share * more for share in shares or [1.0] * len(there))
     effort = Effort(settings, len(there), shares)
-    if settings.strategy == "sweep":
+    if settings.strategy == "sweep" and levels is None:
+        inner = Sweep(effort, metrics)
+    elif settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
     elif settings.strategy == "bisect":

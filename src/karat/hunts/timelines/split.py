@@ -21,7 +21,6 @@ from karat.engines.job import JobCommand
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.settings import ENVIRONMENT, HuntSettings, PackageSettings, SplitSettings, Stage, mistake
 from karat.hunts.timelines.git import GitTimeline, open_commits
-from karat.hunts.timelines.git_repositories import Repositories, open_repositories
 from karat.hunts.timelines.locks import Pins, read_side, requirement
 from karat.hunts.timelines.packages import Environment, Packages, find_uv, open_packages, uv_variables
 from karat.hunts.timelines.timeline import Timeline, Workspace
@@ -38,34 +37,35 @@ class Split(Timeline):
     name = "split"
     title = "code and environment"
 
-    def __init__(self, settings: SplitSettings, old: Pins, new: Pins, repositories: Repositories) -> None:
-        self._settings, self._repositories, self._sides = settings, repositories, {"old": old, "new": new}
+    def __init__(self, settings: SplitSettings, old: Pins, new: Pins, code: GitTimeline) -> None:
+        self._settings, self._code, self._sides = settings, code, {"old": old, "new": new}
         self._uv, self._address = find_uv(), find_address(settings.index)
+        self.notes = code.notes
         self.inner: GitTimeline | Packages | None = None  # Of one repository's commits, or one package's releases.
 
     def parts(self, point: Point) -> dict[str, str]:
         """Commits, and every package that either side has."""
         old, new = self._sides["old"], self._sides["new"]
         own = self._sides.get(point.parts.get(ENVIRONMENT, ""), {**old, **point.parts})
-        return {**self._repositories.commits(point), **{name: own.get(name, ABSENT) for name in sorted({**old, **new})}}
+        return {**self._code.commits(point), **{name: own.get(name, ABSENT) for name in sorted({**old, **new})}}
 
     def _environment(self, point: Point) -> Environment:
         parts, own = self.parts(point).items(), self._settings
-        pins = (requirement(*pin) for pin in parts if pin[0] not in self._repositories.mirrors and pin[1] != ABSENT)
+        pins = (requirement(*pin) for pin in parts if pin[0] not in self._code.mirrors and pin[1] != ABSENT)
         wanted = (*pins, *own.requires)
         return Environment(requirements=wanted, python=own.python or sys.executable, alone=own.no_deps)
 
     def identity(self, point: Point) -> Mapping[str, str]:
-        commits = self._repositories.commits(point)
+        commits = self._code.commits(point)
         return {"packages": self._environment(point).key} | {f"commit.{name}": c for name, c in commits.items()}
 
     def prepare(self, point: Point) -> Sequence[JobCommand]:
-        code = self._repositories.prepare(point)
+        code = self._code.prepare(point)
         made = self._environment(point).commands(self._uv, uv_variables(self._address))
         return (*made, *(self._inside(point, one) if one.role == "build" else one for one in code))
 
     def command(self, point: Point, command: JobCommand) -> JobCommand:
-        return self._inside(point, self._repositories.command(point, command))
+        return self._inside(point, self._code.command(point, command))
 
     def _inside(self, point: Point, command: JobCommand) -> JobCommand:
         return self._environment(point).around(command, command.cwd)
@@ -91,7 +91,7 @@ class Split(Timeline):
         moved = moved_parts(old, new)
         if self.inner is not None:
             return isinstance(self.inner, GitTimeline) and self.inner.finer(old, new)
-        if ENVIRONMENT in moved or set(moved) <= set(self._repositories.mirrors):
+        if ENVIRONMENT in moved or set(moved) <= set(self._code.mirrors):
             return True
         versions = [point.parts[moved[0]] for point in (old, new)]
         return len(moved) == 1 and not any(one == ABSENT or one.startswith("@") for one in versions)
@@ -101,7 +101,7 @@ class Split(Timeline):
             return listed
         before, after, found = self.parts(old), self.parts(new), list[Suspect]()
         for name in (name for name, value in before.items() if after[name] != value):
-            if mirror := self._repositories.mirrors.get(name):
+            if mirror := self._code.mirrors.get(name):
                 found += mirror.suspects(before[name], after[name])
             else:
                 title = "new" if before[name] == ABSENT else f"was {before[name]}"
@@ -123,8 +123,8 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     if own is None:
         raise mistake("expected a table [split] with old and new, found none")
     before, after = (read_side(s, place.root) if isinstance(s, str) else dict(s) for s in (own.old, own.new))
-    repositories = open_repositories(settings, table, window, place)
-    made, mirrors = Split(own, before, after, repositories), repositories.mirrors
+    code = GitTimeline(settings, table, window, place)
+    made, mirrors = Split(own, before, after, code), code.mirrors
     if both := sorted({*before, *after} & {*mirrors}):
         raise mistake(f"repositories: expected other names than those of packages, found {', '.join(both)}")
     if window is None:
@@ -132,7 +132,7 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
             Point(
                 id=side,
                 label=f"{side} code, {side} environment",
-                parts={name: mirrors[name].commit(revisions.get(name, repositories.tips[name])) for name in mirrors}
+                parts={name: mirrors[name].commit(revisions.get(name, code.tips[name])) for name in mirrors}
                 | {ENVIRONMENT: side if before != after else "old"},
             )
             for revisions, side in ((table.good, "old"), (table.bad, "new"))
