@@ -90,7 +90,9 @@ def doctor(*, offline: bool, json_file: str | None) -> int:
     found = examine(Path.cwd(), os.environ, offline=offline)
     code = int(found.exit_code)
     if json_file is not None:
-        deliver(json_file, encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found)}))
+        # A fix may be a Command, which no encoder knows.
+        plain = to_builtins(found, enc_hook=str)
+        deliver(json_file, encode({"schema": "karat.doctor/1", "exit_code": code, **plain}))
     if json_file != "-":
         wide = max(len(check.name) for check in found.checks)
         lines: list[Line] = []
