@@ -15,8 +15,11 @@ from typing import Any
 import click
 
 from karat.cli.group import STORE_COMMANDS, LazyGroup
-from karat.cli.output import complain, json_error, remember
+from karat.cli.output import complain, json_error, remember, typed
 from karat.findings import ExitCode, KaratError, suggest
+from karat.system.command import Command
+
+_OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG}
 
 SECTIONS = {
     "Goldens": {
@@ -136,6 +139,10 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _stdout_to_nowhere()
             complain(f"expected to write the report, but: {error.strerror}", "df -h")
+        elif (found := _of_the_disk(error)) is not None:
+            said, advice = found
+            complain(said, advice)
+            json_error(said, advice, int(ExitCode.CANNOT_VERIFY))
         else:
             import traceback
 
@@ -150,16 +157,27 @@ def run(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _of_the_disk(error: Exception) -> tuple[str, str] | None:
+    """What to say of a file or folder that cannot be used, whoever tried; None of an error that is karat's own."""
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK and isinstance(error.filename, str):
+        return f"expected to use {error.filename}, but: {error.strerror}", Command("ls", "-ld", error.filename)
+    # What pathlib says of it before Python 3.13.
+    loop = str(error).partition("Symlink loop from ")[2] if isinstance(error, RuntimeError) else ""
+    return (f"expected a file at {loop}, found a symbolic link that leads to itself", f"ls -l {loop}") if loop else None
+
+
 def _mistyped(error: click.ClickException) -> None:
     """What click objects to, in karat's voice; `karat` alone asks for help, and gets it."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
     # By name: click 8.1 has no such class.
-    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+    if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    # Of an option without its value click does not say whose it is.
+    asked = context.command_path if context else " ".join(word for word in typed().words[:2] if word.isalpha())
     said = error.format_message().rstrip(".")
     hint = suggest(said.split("'")[1], list(COMMANDS)) if "No such command " in said else ""
-    message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help"
+    message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{asked} --help"
     complain(message, advice)
     json_error(message, advice, int(ExitCode.USAGE))
 

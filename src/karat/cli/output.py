@@ -87,8 +87,8 @@ class Reports(msgspec.Struct, frozen=True):
         return any(self.targets[name] is not None for name in names)
 
     def write(self, **made: Callable[[], bytes | str | Iterable[bytes]]) -> None:
-        """Make and deliver what was asked for, and nothing else."""
-        for name, make in made.items():
+        """Make and deliver what was asked for, and nothing else: stdout last, for what it says must still hold then."""
+        for name, make in sorted(made.items(), key=lambda one: self.targets[one[0]] == "-"):
             if (target := self.targets[name]) is not None:
                 deliver(target, make())
 

@@ -253,6 +253,7 @@ _STRUCTS: dict[str, PublishedSchema] = {
         title="karat hunt try",
         description="One point of a hunt, or two, run by hand.",
         signed=("*",),
+        also=_EXIT_CODE,
     ),
     "hunts.report.terminal:ShownPoint": PublishedSchema(
         name="karat.hunt-point/1",
@@ -260,6 +261,7 @@ _STRUCTS: dict[str, PublishedSchema] = {
         description="One point of a hunt.",
         optional=("ShownAttempt.log",),
         signed=("*",),
+        also={"exit_code": {"enum": [0]}},
     ),
 }
 """Struct → the file or report that it is written as."""

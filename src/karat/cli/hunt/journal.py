@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.hunt import report_options, search_options
-from karat.cli.output import deliver, leave_at_once
+from karat.cli.output import deliver, leave_at_once, with_exit_code
 
 if TYPE_CHECKING:
     from karat.cli.output import Reports
@@ -70,7 +70,7 @@ def status(*, journal_file: str | None, json_file: str | None) -> int:
     with Journal(find_journal(journal_file)) as journal:
         known = build_report(journal)
     if json_file is not None:
-        deliver(json_file, json_text(known))
+        deliver(json_file, with_exit_code(json_text(known), 0))
     if json_file != "-":
         print_lines(status_lines(known, room_of(sys.stdout)), sys.stdout)
     return 0
@@ -145,7 +145,7 @@ def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, 
     with Journal(find_journal(journal_file)) as journal:
         found = show_point(journal, *find_point(journal, point, stage), logs=log)
     if json_file is not None:
-        deliver(json_file, json_text(found))
+        deliver(json_file, with_exit_code(json_text(found), 0))
     if json_file != "-":
         print_lines(lines(found), sys.stdout)
         for one in found.attempts if log else ():
@@ -189,7 +189,7 @@ def try_point(
             return 0
         found = trying.try_point(journal, point, stage=stage, said=tell, **more)
     if json_file is not None:
-        deliver(json_file, json_text(found))
+        deliver(json_file, with_exit_code(json_text(found), found.code))
     if json_file != "-":
         words = {"differ": "they differ", "same": "they do not differ", "unsure": "unclear: more --times may tell"}
         print_lines((((f"{name}: {words[word]}", "bold"),) for name, word in found.verdicts.items()), sys.stdout)
