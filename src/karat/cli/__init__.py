@@ -33,7 +33,7 @@ SECTIONS = {
         "stage": "Stage exactly the changed goldens.",
         "record": "Create or update a golden from the output of a run.",
         "tolerance": "Recommend tolerances from repeated runs.",
-        "audit": "Find what is wrong with the goldens of a tree as it stands.",
+        "audit": "Find what is wrong with the goldens in a tree today.",
         "lint": "Check files before they are committed.",
     },
     "Bundles": {
@@ -53,8 +53,8 @@ SECTIONS = {
     },
     "Setup": {
         "init": "Recognise the goldens of this repository and write a commented karat.toml.",
-        "doctor": "Say what karat lacks here, and the command that mends each.",
-        "git-setup": "Let git merge goldens by metric and step, and show them a value a line.",
+        "doctor": "Check what karat needs here, and show the fix for whatever is missing.",
+        "git-setup": "Let git merge goldens by metric and step, and show one value per line.",
         "comment": "Write a text as one comment of a pull or merge request, and keep it up to date.",
         "demo": "Run the main commands on an embedded sample.",
         "config": "Show the configuration in force, and where each value came from.",

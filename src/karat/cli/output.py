@@ -42,8 +42,8 @@ fail_on_option = click.option(
     multiple=True,
     metavar="WHAT",
     callback=_fail_on,
-    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
-    "finding, in addition. Repeatable.",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or also on this kind of "
+    "finding. Repeatable.",
 )
 
 

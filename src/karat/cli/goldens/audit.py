@@ -48,11 +48,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     jobs: int | None,
     out: Reports,
 ) -> int:
-    """Find what is wrong with the goldens of a tree as it stands.
+    """Find what is wrong with the goldens in a tree today.
 
     Empty, truncated, unreadable and not finite goldens, copies, goldens that nobody refreshes, goldens that no test
     uses, and tests without a golden. A PATH is a folder, a glob, or the end of a path. Of captured cases (a capture folder,
-    a zip, a reference of a store), those that a wrong output would pass, and tolerances that nobody told.
+    a zip, a reference of a store), those that a wrong output would pass, and tolerances that nobody set.
     """
     from karat.api import diff_options
     from karat.audits import report as reports

@@ -33,7 +33,7 @@ _EXAMPLES = """
     "--identity",
     multiple=True,
     metavar="KEY=VALUE",
-    help="State an identity that the path of ACTUAL does not: platform=dgx_h100. Repeatable.",
+    help="State an identity that the path of ACTUAL does not give: platform=dgx_h100. Repeatable.",
 )
 @click.option(
     "--exact",
@@ -56,7 +56,7 @@ _EXAMPLES = """
     "--rows-from",
     multiple=True,
     metavar="F",
-    help="The same for the rows named in this file, one per line; what follows a comma or a space is left out. Repeatable.",
+    help="The same for the rows named in this file, one per line, up to the first comma or space. Repeatable.",
 )
 @click.option("--only", multiple=True, metavar="GLOB", help="Check only goldens whose path matches. Repeatable.")
 @report_options("karat.check/1", "html", "junit")

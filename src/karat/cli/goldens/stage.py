@@ -23,7 +23,7 @@ _EXAMPLES = """
 @click.option("--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
 @click.option("--group", "groups", multiple=True, metavar="N", help="Only a group, as karat review shows it.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="But not these. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out. Repeatable.")
 @click.option("--force", is_flag=True, help="Stage despite a fail finding; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")

@@ -134,7 +134,7 @@ def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None) -> int:
     """Show one point of a hunt: its attempts, identity and logs.
 
-    POINT is its label or id, or as much of the beginning as only one point has; of a commit, the beginning of its id.
+    POINT is a label or id, or the beginning of one if only one point begins so.
     """
     from karat.hunts.hunt_toml import find_journal
     from karat.hunts.journal import Journal
@@ -156,7 +156,9 @@ def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, 
 
 @click.command("try", epilog=_TRY)
 @_of_a_point("karat.hunt-try/1")
-@click.option("--against", metavar="POINT", help="Run it as well, in turns, and compare; parent: the point before.")
+@click.option(
+    "--against", metavar="POINT", help="Run this point as well, in turns, and compare; parent: the point before."
+)
 @click.option("--times", type=click.IntRange(min=1), metavar="N", help="Runs of each; default 1, with --against 3.")
 @click.option("--script", metavar="F", help="Run nothing: write a script that does without karat; - is stdout.")
 def try_point(

@@ -291,8 +291,7 @@ def gc(
 ) -> int:
     """Delete expired references, and objects that nothing needs.
 
-    What a pin, a lock file, an unexpired reference or a running push needs is never deleted. If anything of
-    that cannot be read, nothing is deleted at all.
+    Nothing that a pin, a lock file, an unexpired reference or a running push needs is deleted. If any of these cannot be read, nothing is deleted at all.
     """
     from karat.config import find
     from karat.store.backends import open_store
