@@ -25,9 +25,11 @@ def main() -> None:
         # a pool of waiting BLAS threads costs more than reading a hundred goldens.
         gc.disable()
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from karat.cli import run
-    from karat.cli.output import left_at_once
-
+    try:
+        from karat.cli import run
+        from karat.cli.output import left_at_once
+    except KeyboardInterrupt:
+        sys.exit(130)  # as `run` says it later; nothing has begun
     code = run()
     if left_at_once() or sys.argv[1:2] in _LEAVE_NOTHING:
         sys.stdout.flush()

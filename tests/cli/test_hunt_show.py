@@ -65,6 +65,7 @@ def test_as_json_with_logs_where_they_are_wanted(folder: Path) -> None:
     for words, logs in (((), False), (("--log",), True)):
         document = json.loads(karat_here("hunt", "show", "v002", "--json", "-", *words, cwd=folder).out)
         jsonschema.validate(document, schema)
+        assert document["exit_code"] == 0
         (attempt,) = document["attempts"]
         assert attempt["attempt"]["outcome"] == "crash"
         assert [c["argv"] for c in attempt["commands"]] == [["sh", "probe.sh", "v002"]]

@@ -25,6 +25,7 @@ def test_status_says_how_far_a_hunt_is(tmp_path: Path) -> None:
     document = json.loads(karat_here("hunt", "status", "hunt.toml", "--json", "-", cwd=tmp_path).out)
     schema = json.loads(karat_here("schema", "karat.hunt/1", cwd=tmp_path).out)
     jsonschema.validate(document, schema)
+    assert document["exit_code"] == 0
     assert (document["state"], document["process"], document["runs"]) == ("stopped", None, 8)
     assert document["stages"][0]["expected_left"] > 0
     karat_here("hunt", "resume", "--max-runs", "99", "-q", cwd=tmp_path)

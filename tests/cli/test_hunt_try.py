@@ -42,6 +42,7 @@ def test_two_points_in_turns(hunt: Path, point: str, code: int, said: str) -> No
     assert done.code == code, (done.out, done.err)
     found = json.loads(done.out)
     jsonschema.validate(found, json.loads(karat_here("schema", "karat.hunt-try/1", cwd=hunt).out))
+    assert found["exit_code"] == code
     assert [one["point"] for one in found["attempts"]] == [one["id"] for one in found["points"]] * 3
     assert said in karat_here("hunt", "try", point, "--against", "parent", cwd=hunt).out
 

@@ -12,7 +12,7 @@ import pytest
 
 from factories.commands import karat_here
 from factories.refreshed import ONE, noisy
-from factories.repositories import Repository, golden_text
+from factories.repositories import Repository, curves, golden_text
 from karat.cli import COMMANDS, cli
 from karat.schemas import schema
 
@@ -39,6 +39,21 @@ def test_wrong_usage_is_told_as_json(verb: str, tmp_path: Path) -> None:
     assert (done.code, told["exit_code"]) == (2, 2)
     assert done.out.count("\n") == 1
     assert "no-such-option" in told["error"]
+
+
+def test_a_second_report_that_cannot_be_written_is_in_the_exit_code(tmp_path: Path) -> None:
+    for side in ("old", "new"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "golden.json").write_text(golden_text(curves(1)), encoding="utf-8")
+    done = karat_here("diff", "old", "new", "--json", "-", "--html", "/dev/full", cwd=tmp_path)
+    assert (done.code, json.loads(done.out)["exit_code"]) == (3, 3)
+
+
+def test_a_link_to_itself_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "golden.json").symlink_to("golden.json")
+    done = karat_here("record", "golden.json", "-o", "out.json", "--json", "-", cwd=tmp_path)
+    assert (done.code, json.loads(done.out)["exit_code"]) in {(1, 1), (3, 3)}
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("words", ["hunt", "hunt nonsense", "policy nonsense", "nonsense", "store", "policy"])

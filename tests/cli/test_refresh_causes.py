@@ -60,7 +60,7 @@ def test_no_token_is_one_line(forge: Forge, run: GitHubRun, tree: Repository) ->
     assert "without a token" in finding["message"]
     assert finding["next"].startswith("gh auth login")
     assert finding["numbers"]["artifacts"] == 12
-    assert "12 more not refreshed" in refresh(forge, run, tree, GITHUB_TOKEN="").out
+    assert "12 not refreshed" in refresh(forge, run, tree, GITHUB_TOKEN="").out
     assert all(case in finding["numbers"]["names"] for case in CASES), "the report still lists each of them"
 
 

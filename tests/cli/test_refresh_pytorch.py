@@ -157,7 +157,7 @@ def test_other_workflows_of_the_commit_are_not_looked_into(
     pull = ci.run("pull").id
     assert forge.seen(f"/runs/{pull}/jobs") == []
     done = refresh(forge, tree, tmp_path / "cache", "--workflow", "inductor-cu124", "--dry-run")
-    assert "rows are gone" in done.out
+    assert "rows is gone" in done.out
 
 
 def test_a_folder_of_reports_tells_the_platform_by_the_machine(tree: Repository, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_removed_model_is_removed_only_with_prune(
     ci.shard("inductor_timm", 1, 1, ("a,4,pass,10,",))
     refused = refresh(forge, tree, tmp_path / "cache")
     assert refused.code == 1
-    assert "1 of 2 rows are gone: b; if that is meant, --prune" in refused.out
+    assert "1 of 2 rows is gone: b; if that is meant, --prune" in refused.out
     assert read(tree) == OLD
     assert refresh(forge, tree, tmp_path / "cache", "--prune").code == 0
     assert read(tree) == golden("a,pass,0")

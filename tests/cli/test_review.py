@@ -95,7 +95,7 @@ def test_a_metric_alone_and_a_dry_run(tree: Repository) -> None:
     ("words", "said"),
     [
         ((), "expected goldens to accept: a path, a GLOB or --group N"),
-        (("nothing*",), "expected a changed golden that matches nothing*, found none among 4"),
+        (("nothing*",), "expected a changed golden that matches 'nothing*', found none among 4 that changed"),
         (("--group", "9"), "--group 9: expected a number from 1 to 3, or an id"),
         ((A, B, "--metric", LOSS), "--metric: expected one golden, found 2"),
         ((A, "--metric", "los"), "that changed (num-zeros, lm loss), found los"),

@@ -29,7 +29,7 @@ def test_a_vanished_model_fails_by_name() -> None:
     change = change_of(table(("a", "pass", "0"), ("b", "pass", "0")), table(("a", "pass", "0")))
     assert change.verdict is Verdict.INCOMPLETE
     assert change.findings[0].kind == "lost-rows"
-    assert "1 of 2 rows are gone: b" in change.findings[0].message
+    assert "1 of 2 rows is gone: b" in change.findings[0].message
 
 
 def test_new_rows_are_told() -> None:

@@ -78,13 +78,17 @@ def test_scope_all_and_no_record(quiet: Diff) -> None:
     assert "Re-ran" not in pull_request_text(quiet)
 
 
-def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
+def test_what_was_forced_and_what_was_not_done_is_told(tmp_path: Path) -> None:
+    for side, scale in (("old", 1.0), ("new", 2.0)):
+        for case in ("`a`", "b"):
+            write(tmp_path / side, golden_path(case), golden_text({"lm loss": moved(curves(1)["lm loss"], scale)}))
+    put_back = golden_path("rejected-since")
     record = RefreshRecord(
-        source="s3", scope="all", accepted=("gpt/`a`.json",), not_refreshed=("b: it stops at step 3",)
+        source="s3", scope="all", accepted=(golden_path("`a`"), put_back), not_refreshed=("b: it stops at step 3",)
     )
-    text = pull_request_text(quiet, record)
+    text = pull_request_text(compared(tmp_path), record)
     assert "Full refresh of golden values from a bucket." in text
-    assert "Accepted despite fail findings (1):\n  - ``gpt/`a`.json``: --accept-incomplete" in text
+    assert "Accepted despite fail findings (1):\n  - `` `a`/golden_values_dev_dgx_h100.json ``: --accept-" in text
     assert "Asked for and not refreshed (1):\n  - b: it stops at step 3" in text
 
 

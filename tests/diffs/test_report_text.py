@@ -19,14 +19,14 @@ def shown(diff: Diff, *, top: int = 10) -> str:
 def test_the_answer_stands_first_then_groups_single_findings_and_rows() -> None:
     text = shown(make())
     assert text.startswith("20 of 81 goldens need a look; 6 must not be merged: ")
-    order = [text.index(words) for words in ("Groups, one", "Single findings", "fail truncated", "Gravest 10 of")]
+    order = [text.index(words) for words in ("Groups, one", "Single findings", "fail truncated", "Worst 10 of")]
     assert order == sorted(order)
     assert "next: " in text
 
 
 def test_top_chooses_how_many_rows() -> None:
-    assert "Gravest 3 of" in shown(make(), top=3)
-    assert "Gravest" not in shown(make(), top=0)
+    assert "Worst 3 of" in shown(make(), top=3)
+    assert "Worst" not in shown(make(), top=0)
 
 
 def test_control_characters_never_reach_the_terminal() -> None:

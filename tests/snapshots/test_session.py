@@ -165,7 +165,10 @@ def test_environments_have_goldens_of_their_own(suite: Suite) -> None:
     assert suite.run("-q", WHERE="cuda-sm90").code == 0, "the closest one is the one without an environment"
     assert suite.run("-q", "--karat-update", WHERE="cuda-sm90").code == 0
     assert [p.name for p in folder.iterdir()] == ["loss.json"], "nothing differs, so nothing is written"
-    assert suite.run("-q", WHERE="cuda-sm90", SCALE="2").code == 1
+    other = suite.run("-q", WHERE="cuda-sm90", SCALE="2")
+    assert other.code == 1
+    look = "karat diff goldens/test_env/test_loss/loss.json goldens/test_env/test_loss/loss@cuda-sm90.json"
+    assert look in other.out, "the golden of this environment is a file of its own, which --only loss.json never shows"
     made = suite.run("-q", "--karat-update", WHERE="cuda-sm90", SCALE="2")
     assert "created goldens/test_env/test_loss/loss@cuda-sm90.json" in made.out
     assert suite.run("-q", WHERE="cuda-sm90-h100", SCALE="2").code == 0

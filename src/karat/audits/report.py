@@ -57,7 +57,12 @@ def render_html(report: AuditReport, command: str) -> str:
     root = common_root(finding.path for finding in report.findings if finding.path)
     answer = report.headline()
     body = [
-        head(answer, about=f"Audit of goldens {root}".rstrip(), lines=map(text, report.notes), command=command),
+        head(
+            answer,
+            about=f"Audit of goldens{f'; findings below {root}' if root else ''}",
+            lines=map(text, report.notes),
+            command=command,
+        ),
         "<main>",
     ]
     for (severity, kind), group in groupby(report.findings, key=lambda f: (f.severity, f.kind)):

@@ -19,6 +19,8 @@ from karat.cli.output import complain, json_error, remember, typed
 from karat.findings import ExitCode, KaratError, suggest
 from karat.system.command import Command
 
+_OF_THE_DISK = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG}
+
 SECTIONS = {
     "Goldens": {
         "diff": "Compare goldens, old against new, and judge what changed.",
@@ -31,7 +33,7 @@ SECTIONS = {
         "stage": "Stage exactly the changed goldens.",
         "record": "Create or update a golden from the output of a run.",
         "tolerance": "Recommend tolerances from repeated runs.",
-        "audit": "Find what is wrong with the goldens of a tree as it stands.",
+        "audit": "Find what is wrong with the goldens in a tree today.",
         "lint": "Check files before they are committed.",
     },
     "Bundles": {
@@ -51,8 +53,8 @@ SECTIONS = {
     },
     "Setup": {
         "init": "Recognise the goldens of this repository and write a commented karat.toml.",
-        "doctor": "Say what karat lacks here, and the command that mends each.",
-        "git-setup": "Let git merge goldens by metric and step, and show them a value a line.",
+        "doctor": "Check what karat needs here, and show the fix for whatever is missing.",
+        "git-setup": "Let git merge goldens by metric and step, and show one value per line.",
         "comment": "Write a text as one comment of a pull or merge request, and keep it up to date.",
         "demo": "Run the main commands on an embedded sample.",
         "config": "Show the configuration in force, and where each value came from.",
@@ -137,11 +139,8 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _stdout_to_nowhere()
             complain(f"expected to write the report, but: {error.strerror}", "df -h")
-        elif isinstance(error, FileNotFoundError) and _is_nowhere():
-            said, advice = (
-                "expected to run in a folder, found that it was deleted meanwhile",
-                "cd  # to one that is there",
-            )
+        elif (found := _of_the_disk(error)) is not None:
+            said, advice = found
             complain(said, advice)
             json_error(said, advice, int(ExitCode.CANNOT_VERIFY))
         else:
@@ -158,6 +157,17 @@ def run(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _of_the_disk(error: Exception) -> tuple[str, str] | None:
+    """What to say of a file or folder that cannot be used, whoever tried; None of an error that is karat's own."""
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        return "expected to run in a folder, found that it was deleted meanwhile", "cd  # to one that is there"
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK and isinstance(error.filename, str):
+        return f"expected to use {error.filename}, but: {error.strerror}", Command("ls", "-ld", error.filename)
+    # What pathlib says of it before Python 3.13.
+    loop = str(error).partition("Symlink loop from ")[2] if isinstance(error, RuntimeError) else ""
+    return (f"expected a file at {loop}, found a symbolic link that leads to itself", f"ls -l {loop}") if loop else None
+
+
 def _mistyped(error: click.ClickException) -> None:
     """What click objects to, in karat's voice; `karat` alone asks for help, and gets it."""
     if type(error).__name__ == "NoArgsIsHelpError":  # by name: click 8.1 has no such class
@@ -165,7 +175,7 @@ def _mistyped(error: click.ClickException) -> None:
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
     # Of an option that lacks its value, click does not say whose it is.
-    path = context.command_path if context else str(Command(*typed().words[:2]))
+    path = context.command_path if context else " ".join(word for word in typed().words[:2] if word.isalpha())
     said = error.format_message().rstrip(".")
     hint = suggest(said.split("'")[1], list(COMMANDS)) if "No such command " in said else ""
     message, advice = f"{said[:1].lower()}{said[1:]}{hint}", f"{path} --help"

@@ -84,7 +84,7 @@ def audit_command(
 ) -> int:
     """Check every operator's derivatives: modes, orders, precisions, memory layouts.
 
-    Operators run in processes of their own: one that crashes, hangs or eats the memory costs itself. Each fault comes
+    Operators run in processes of their own: one that crashes, hangs or runs out of memory affects no other. Each fault comes
     with a script that shows it without karat, and is FAIL only if that script, run here, does show it.
     """
     from karat.ops import report as reports

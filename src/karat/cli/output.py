@@ -42,8 +42,8 @@ fail_on_option = click.option(
     multiple=True,
     metavar="WHAT",
     callback=_fail_on,
-    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or on this kind of "
-    "finding, in addition. Repeatable.",
+    help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or also on this kind of "
+    "finding. Repeatable.",
 )
 
 
@@ -94,8 +94,7 @@ class Reports(msgspec.Struct, frozen=True):
         return any(self.targets[name] is not None for name in names)
 
     def write(self, **made: Callable[[], bytes | str | Iterable[bytes]]) -> None:
-        """Make and deliver what was asked for, and nothing else."""
-        # Files first: what stdout says of the exit code holds once they are written.
+        """Make and deliver what was asked for, and nothing else: stdout last, for what it says must still hold then."""
         for name, make in sorted(made.items(), key=lambda one: self.targets[one[0]] == "-"):
             if (target := self.targets[name]) is not None:
                 deliver(target, make())

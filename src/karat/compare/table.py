@@ -112,8 +112,13 @@ def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     lost = [row_name(key) for key in old.rows if key not in new.rows]
     gained = [row_name(key) for key in new.rows if key not in old.rows]
     for kind, severity, rows, what in (
-        ("lost-rows", Severity.FAIL, lost, f"{len(lost)} of {len(old.rows)} rows are gone"),
-        ("gained-rows", Severity.INFO, gained, f"{len(gained)} new rows"),
+        (
+            "lost-rows",
+            Severity.FAIL,
+            lost,
+            f"{len(lost)} of {count(len(old.rows), 'row')} {'is' if len(lost) == 1 else 'are'} gone",
+        ),
+        ("gained-rows", Severity.INFO, gained, count(len(gained), "new row")),
     ):
         if rows:
             message = f"{what}: {few(rows, _NAMES_SHOWN)}"

@@ -231,7 +231,7 @@ def _git_items(root: str, changes: Sequence[git.GitChange], known: Mapping[str, 
     for change in changes:
         if change.special:
             message = f"expected a plain file, found a {change.special}; karat does not follow it"
-            findings.append(warn("cannot-read", message, path=change.path))
+            findings.append(warn("cannot-read", message, path=change.path, next=Command("ls", "-ld", change.path)))
             continue
         left = Blob(root, change.old) if change.old else None
         right: Ref | None = Blob(root, change.new) if change.new else None

@@ -215,7 +215,7 @@ class Claimant:
                 return None
             return fail(
                 "ambiguous-job",
-                f"artifact {claim.artifact.name}: no job is known for it, so nothing tells whether it failed; it was not taken",
+                f"artifact {claim.artifact.name}: not taken: no job is known, so nothing tells whether it failed",
                 path=claim.artifact.name,
                 next=Command("karat", "refresh", "--scope", "all"),
             )

@@ -109,7 +109,7 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         if same:
             parts.append(f"{len(same):,} unchanged")
         if undone := sum(how_many(f) for f in self.findings if f.severity is Severity.FAIL):
-            parts.append(f"{undone:,} more not refreshed")
+            parts.append(f"{undone:,}{' more' if self.outcomes else ''} not refreshed")
         return "; ".join([*parts, *losses(o.change for o in written if o.change)])
 
     def headline(self) -> str:

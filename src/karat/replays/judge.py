@@ -84,7 +84,7 @@ class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
                 "case": case.path,
                 "outcome": case.outcome.value,
                 "values": len(case.comparisons),
-                "seconds": case.seconds,
+                "seconds": round(case.seconds, 3),
                 "because": "; ".join(f.message for f in case.findings),
             }
             for case in self.cases

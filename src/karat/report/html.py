@@ -127,11 +127,13 @@ def plain_table(
     lines = []
     for at, row in enumerate(rows):
         of_state = f' data-state="{text(states[at])}"' if states else ""
-        cells = "".join(f"<td{of}>{_cell(cell)}</td>" for of, cell in zip(classes, row, strict=True))
+        # On a phone, a row is a card, and each cell says what it is.
+        labelled = zip(heads, classes, row, strict=True)
+        cells = "".join(f'<td{of} data-label="{text(name)}">{_cell(cell)}</td>' for name, of, cell in labelled)
         lines.append(f"<tr{of_state}>{cells}</tr>")
     body = f'<tbody data-noun="{text(noun)}">' if noun else "<tbody>"
     head_ = f"<thead><tr>{titles}</tr></thead>"
-    return f'<div class="wide"><table class="rows">{head_}{body}{"".join(lines)}</tbody></table></div>'
+    return f'<div class="wide"><table class="rows cards">{head_}{body}{"".join(lines)}</tbody></table></div>'
 
 
 def states(tally: Mapping[Any, int], tones: Mapping[str, str]) -> str:

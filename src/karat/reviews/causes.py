@@ -87,13 +87,15 @@ def meant(
     """The goldens of these groups, by number or id, or of all, that match a glob, if there is one, and are not excluded."""
     for word in groups:
         if not any(word in {str(cause.number), cause.id} for cause in causes):
-            last = f"a number from 1 to {len(causes)}, or an id" if causes else "no group, for nothing changed"
-            raise UsageError(f"--group {word}: expected {last}", next_command="karat review")
+            known = (
+                f"a number from 1 to {len(causes)}, or an id" if causes else "a changed golden, and none has changed"
+            )
+            raise UsageError(f"--group {word}: expected {known}", next_command="karat review")
     chosen = [cause for cause in causes if not groups or {str(cause.number), cause.id} & set(groups)]
     paths = [path for cause in chosen for path in cause.paths]
     for glob in globs:
         if not any(narrow(path, [glob]) for path in paths):
-            said = f"expected a changed golden that matches {glob}, found none among {len(paths):,}"
+            said = f"expected a changed golden that matches {glob!r}, found none among {len(paths):,} that changed"
             raise UsageError(said, next_command="karat review")
     return [path for path in paths if narrow(path, globs) and not (exclude and narrow(path, exclude))]
 

@@ -205,9 +205,13 @@ _STRUCTS: dict[str, PublishedSchema] = {
     "hunts.hunt:HuntPlan": PublishedSchema(
         "karat.hunt-plan/1", title="karat hunt run --dry-run", signed=("*",), also={"exit_code": {"enum": [0]}}
     ),
-    "hunts.hunt:Tried": PublishedSchema("karat.hunt-try/1", title="karat hunt try", signed=("*",)),
+    "hunts.hunt:Tried": PublishedSchema("karat.hunt-try/1", title="karat hunt try", signed=("*",), also=_EXIT_CODE),
     "hunts.report.terminal:ShownPoint": PublishedSchema(
-        "karat.hunt-point/1", title="karat hunt show", optional=("ShownAttempt.log",), signed=("*",)
+        "karat.hunt-point/1",
+        title="karat hunt show",
+        optional=("ShownAttempt.log",),
+        signed=("*",),
+        also={"exit_code": {"enum": [0]}},
     ),
 }
 """Struct → the file or report that it is written as."""

@@ -207,9 +207,13 @@ def _message(
     elif found is None:
         yield f"  to create it: {test.command}"
     else:
-        only = golden_path(found, test.config)
-        yield f"  to review it: {test.command} && {Command('karat', 'diff', '--only', only)}"
-        yield "  (this changes the working tree alone: git holds the golden as it was)"
+        look = Command("karat", "diff", "--only", golden_path(found, test.config))
+        said = "this changes the working tree alone: git holds the golden as it was"
+        if found != target:
+            look = Command("karat", "diff", shown_path(found), shown_path(target))
+            said = f"this writes {shown_path(target)}: the golden of this environment"
+        yield f"  to review it: {test.command} && {look}"
+        yield f"  ({said})"
 
 
 @cache

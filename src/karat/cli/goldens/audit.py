@@ -42,11 +42,11 @@ _EXAMPLES = """
 def command(
     *, paths: tuple[str, ...], baseline: str | None, update_baseline: bool, everything: bool, out: Reports, **given: Any
 ) -> int:
-    """Find what is wrong with the goldens of a tree as it stands.
+    """Find what is wrong with the goldens in a tree today.
 
     Empty, truncated, unreadable and not finite goldens, copies, goldens that nobody refreshes, goldens that no test
     uses, and tests without a golden. A PATH is a folder, a glob, or the end of a path. Of captured cases (a capture folder,
-    a zip, a reference of a store), those that a wrong output would pass, and tolerances that nobody told.
+    a zip, a reference of a store), those that a wrong output would pass, and tolerances that nobody set.
     """
     from dataclasses import replace
 

@@ -38,7 +38,7 @@ _EXAMPLES = """
     metavar="PATH|auto",
     help="The golden, a folder of them, or REV:path; auto finds it by identity, then by file name.",
 )
-@repeatable("--identity", "KEY=VALUE", "State an identity that the path of ACTUAL does not: platform=dgx_h100.")
+@repeatable("--identity", "KEY=VALUE", "State an identity that the path of ACTUAL does not give: platform=dgx_h100.")
 @repeatable("--exact", "GLOB", "Require these metrics to be equal, for deterministic tests.")
 @click.option(
     "--improved",
@@ -46,7 +46,7 @@ _EXAMPLES = """
     help="How to treat a result that is better than its golden; warn by default.",
 )
 @repeatable("--rows", "GLOB", "ACTUAL is one shard of a table: require only these rows, and check all it has.")
-@repeatable("--rows-from", "F", "The same for the rows that this file names, one per line, up to a comma or a space.")
+@repeatable("--rows-from", "F", "The same for the rows named in this file, one per line, up to a comma or a space.")
 @repeatable("--only", "GLOB", "Check only goldens whose path matches.")
 @report_options("karat.check/1", "html", "junit")
 @history_option

@@ -45,7 +45,7 @@ _EXAMPLES = """
     default=10,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Show the N gravest rows: by verdict, then by how far beyond the threshold.",
+    help="Show the N worst rows: by verdict, then by how far beyond the threshold.",
 )
 @report_options("karat.diff/1", "csv", "markdown", "html", "junit")
 @repeatable("--only", "GLOB", "Compare only goldens whose path matches.")

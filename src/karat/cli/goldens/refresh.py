@@ -92,7 +92,7 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @click.option("--sha", metavar="SHA", help="GitHub: every completed run of this commit.")
 @click.option("--workflow", metavar="NAME", help="GitHub: only runs of this workflow (name, file or id).")
 @click.option("--project", metavar="ID|PATH", help="GitLab: the project; CI_PROJECT_ID by default.")
-@click.option("--pipeline-id", metavar="N", help="GitLab: the pipeline; its child pipelines come along.")
+@click.option("--pipeline-id", metavar="N", help="GitLab: the pipeline, with its child pipelines.")
 @click.option(
     "--scope",
     type=click.Choice(SCOPES),
@@ -105,7 +105,7 @@ SCOPES: tuple[Scope, ...] = ("only-failing", "all")
 @repeatable("--platform", "GLOB", "Only these platforms.", to="platforms")
 @repeatable("--metric", "GLOB", "Take only these metrics (or columns); the rest of the file stays.", to="metrics")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The run as it was after attempt N.")
-@click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens, too; that is recorded.")
+@click.option("--accept-incomplete", is_flag=True, help="Take incomplete goldens as well; this is recorded.")
 @click.option("--prune", is_flag=True, help="Remove table rows that are not in the new results.")
 @click.option("--keep-going", is_flag=True, help="Write the files that arrived even if some transfers failed.")
 @report_options("karat.refresh-report/1")

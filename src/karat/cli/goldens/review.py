@@ -59,7 +59,7 @@ def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | Non
 def review(*, only: tuple[str, ...], web: bool, history: bool | None, preset: str | None, out: Reports) -> int:
     """Decide what becomes of each changed golden: accept, reject or skip.
 
-    Worst first, and what has one cause is one decision. To accept is to stage with git, to reject is to restore HEAD's
+    The worst come first; changes with one cause are one decision. To accept is to stage with git, to reject is to restore HEAD's
     values; leave at any moment, and nothing is lost. Into a pipe, it prints what there is to decide.
     """
     from karat.report.json import encode_report
@@ -112,9 +112,9 @@ def _at_a_terminal() -> bool:
 _deciding = together(
     click.argument("globs", nargs=-1, metavar="[GLOB]..."),
     click.option("--group", "groups", multiple=True, metavar="N", help="A group, as karat review shows it."),
-    repeatable("--exclude", "GLOB", "But not these."),
+    repeatable("--exclude", "GLOB", "Leave these out."),
     click.option("--metric", metavar="NAME", help="One metric or column of one golden."),
-    click.option("--dry-run", is_flag=True, help="Say which goldens it would be, and do nothing."),
+    click.option("--dry-run", is_flag=True, help="List the goldens, and change nothing."),
     report_options("karat.decision/1"),
     preset_option,
 )

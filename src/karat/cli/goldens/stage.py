@@ -33,7 +33,7 @@ _EXAMPLES = """
 @click.option("--csv", metavar="F", help="Stage this file as well: the CSV of `karat diff`.")
 @repeatable("--only", "GLOB", "Only goldens whose path matches.")
 @click.option("--group", "groups", multiple=True, metavar="N", help="Only a group, as karat review shows it.")
-@repeatable("--exclude", "GLOB", "But not these.")
+@repeatable("--exclude", "GLOB", "Leave these out.")
 @click.option("--force", is_flag=True, help="Stage despite a fail finding; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.hunt import report_options, search_options
-from karat.cli.output import deliver, leave_at_once, report_options as reports, together
+from karat.cli.output import deliver, leave_at_once, report_options as reports, together, with_exit_code
 
 if TYPE_CHECKING:
     from karat.cli.output import Reports
@@ -70,7 +70,7 @@ def status(*, journal_file: str | None, out: Reports) -> int:
 
     with Journal(find_journal(journal_file)) as journal:
         known = build_report(journal)
-    out.write(json=lambda: json_text(known))
+    out.write(json=lambda: with_exit_code(json_text(known), 0))
     out.show(lambda: status_lines(known, room_of(sys.stdout)))
     return 0
 
@@ -124,7 +124,7 @@ def _of_a_point(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, out: Reports) -> int:
     """Show one point of a hunt: its attempts, identity and logs.
 
-    POINT is its label or id, or as much of the beginning as only one point has; of a commit, the beginning of its id.
+    POINT is a label or id, or the beginning of one if only one point begins so.
     """
     from karat.hunts.hunt_toml import find_journal
     from karat.hunts.journal import Journal
@@ -137,14 +137,16 @@ def show(*, point: str, stage: str | None, journal_file: str | None, log: bool, 
     for one in found.attempts if log else ():
         logs += [(), ((f"log of attempt {one.attempt.number}:", "bold"),)]
         logs += [line.expandtabs() for line in (one.log or "").splitlines()]
-    out.write(json=lambda: json_text(found))
+    out.write(json=lambda: with_exit_code(json_text(found), 0))
     out.show(lambda: [*lines(found), *logs])
     return 0
 
 
 @click.command("try", epilog=_TRY)
 @_of_a_point("karat.hunt-try/1")
-@click.option("--against", metavar="POINT", help="Run it as well, in turns, and compare; parent: the point before.")
+@click.option(
+    "--against", metavar="POINT", help="Run this point as well, in turns, and compare; parent: the point before."
+)
 @click.option("--times", type=click.IntRange(min=1), metavar="N", help="Runs of each; default 1, with --against 3.")
 @click.option("--script", metavar="F", help="Run nothing: write a script that does without karat; - is stdout.")
 def try_point(
@@ -176,7 +178,7 @@ def try_point(
                 Path(script).chmod(0o755)
             return 0
         found = trying.try_point(journal, point, stage=stage, said=tell, **more)
-    out.write(json=lambda: json_text(found))
+    out.write(json=lambda: with_exit_code(json_text(found), found.code))
     words = {"differ": "they differ", "same": "they do not differ", "unsure": "unclear: more --times may tell"}
     out.show(lambda: (((f"{name}: {words[word]}", "bold"),) for name, word in found.verdicts.items()))
     return found.code

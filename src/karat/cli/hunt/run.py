@@ -93,7 +93,7 @@ def command(*, hunt_toml: str | None, asked: Asked | None, out: Reports, **more:
 @click.option(
     "--index", default="", metavar="URL", help="Another package index; default: as uv and pip are configured."
 )
-@click.option("--no-deps", is_flag=True, help="Install just what is listed, also where it does not fit together.")
+@click.option("--no-deps", is_flag=True, help="Install exactly what is listed, even where versions conflict.")
 @probe_options(needed=True)
 @plan_options
 @search_options

@@ -29,7 +29,9 @@ _EXAMPLES = """
 @click.option("--show-origin", is_flag=True, help="Say where each value came from.")
 @repeatable("--metric", "NAME", "Show the rule of this metric.", to="metrics")
 @click.option("--golden", metavar="PATH", help="Show rules as they hold for this golden.")
-@click.option("--from-suite", is_flag=True, help="Show what the suite's own tree says about its gate, and where.")
+@click.option(
+    "--from-suite", is_flag=True, help="Show what the suite's own tree says about its gate, and where it says so."
+)
 @click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")
 @click.option(
     "--json",

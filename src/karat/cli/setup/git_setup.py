@@ -18,20 +18,19 @@ from karat.system.command import Command
 _BEGIN, _END = "# >>> karat git-setup", "# <<< karat git-setup"
 _BLOCK = re.compile(rf"{_BEGIN}\r?\n.*?{_END}\r?\n", re.DOTALL)
 _EXAMPLES = """
-  karat git-setup            git merges goldens by metric and step, and git diff shows a value a line
+  karat git-setup            git merges goldens by metric and step; git diff shows one value per line
   karat git-setup --undo
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--undo", is_flag=True, help="Take all of it out again.")
+@click.option("--undo", is_flag=True, help="Remove all of it.")
 @click.option("--merge", nargs=5, metavar="BASE OURS THEIRS SIZE PATH", help="What git calls to merge: %O %A %B %L %P.")
-@click.option("--textconv", metavar="FILE", help="What git calls to show a golden: a value on each line.")
+@click.option("--textconv", metavar="FILE", help="What git calls to show a golden, one value per line.")
 def command(*, undo: bool, merge: tuple[str, str, str, str, str] | None, textconv: str | None) -> int:
-    """Let git merge goldens by metric and step, and show them a value a line.
+    """Let git merge goldens by metric and step, and show one value per line.
 
-    Writes a block of .gitattributes, to be committed, and two sections of this repository's own configuration. Again, it
-    brings both up to date.
+    Writes a block of .gitattributes, to be committed, and two sections of this repository's own configuration. Run it again to bring both up to date.
     """
     if merge is not None:
         return _merge(*merge)

@@ -28,7 +28,7 @@ def command(*, dry_run: bool, force: bool, out: Reports) -> int:
     """Recognise the goldens of this repository and write a commented karat.toml.
 
     Knows the trees of Megatron-LM and of PyTorch's dynamo benchmarks, text files with losses as torchtitan keeps them,
-    files that are called goldens, and tests in pytest. Files are recognised by their content.
+    files named like goldens, and tests in pytest. Files are recognised by their content.
     """
     from msgspec import to_builtins
 
@@ -73,12 +73,12 @@ _DOCTOR_EXAMPLES = """
 @click.option("--offline", is_flag=True, help="Ask no server whether a token is valid.")
 @report_options("karat.doctor/1")
 def doctor(*, offline: bool, out: Reports) -> int:
-    """Say what karat lacks here, and the command that mends each.
+    """Check what karat needs here, and show the fix for whatever is missing.
 
-    Look at Python, git, the clone, karat.toml, tokens, extras, containers, Ray and Slurm; name the fix for each.
+    It looks at git, the clone, karat.toml, tokens, extras, containers, Ray and Slurm.
 
-    A token is never shown. It is tried only where karat.toml, CI or the remote origin names its server. What is only
-    `missing` matters to those who use it.
+    A token is never shown, and is sent only to a server that karat.toml, CI or the remote origin names. Parts that are
+    `missing` matter only if you use them.
     """
     from msgspec import to_builtins
 
@@ -88,7 +88,8 @@ def doctor(*, offline: bool, out: Reports) -> int:
 
     found = examine(Path.cwd(), os.environ, offline=offline)
     code = int(found.exit_code)
-    out.write(json=lambda: encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found)}))
+    # A fix may be a Command, which no encoder knows.
+    out.write(json=lambda: encode({"schema": "karat.doctor/1", "exit_code": code, **to_builtins(found, enc_hook=str)}))
     wide = max(len(check.name) for check in found.checks)
     lines: list[Line] = []
     for check in found.checks:

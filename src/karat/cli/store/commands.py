@@ -273,8 +273,7 @@ def pin(*, reference: str, store: str | None, reason: str | None, remove: bool, 
 def gc(*, store: str | None, locks: tuple[str, ...], jobs: int | None, out: Reports, **given: Any) -> int:
     """Delete expired references, and objects that nothing needs.
 
-    What a pin, a lock file, an unexpired reference or a running push needs is never deleted. If anything of
-    that cannot be read, nothing is deleted at all.
+    Nothing that a pin, a lock file, an unexpired reference or a running push needs is deleted. If any of these cannot be read, nothing is deleted at all.
     """
     from karat.config import find
     from karat.store.backends import open_store

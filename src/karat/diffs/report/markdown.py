@@ -104,7 +104,7 @@ def gravest_rows(diff: Diff, top: int) -> Section | None:
     names = {change.path: code(short_path(change.path, diff.root)) for change, _, _ in shown}
     rows = ((names[c.path], code(name), row.verdict.value, *row_cells(row, name)) for c, row, name in shown)
     note = "change: mean of (new − old) / |old|. × limit: how far beyond the threshold of its verdict."
-    return Section(f"## Gravest {len(shown)} of {count(total, 'row')}", f"{table(header, rows)}\n\n{note}")
+    return Section(f"## Worst {len(shown)} of {count(total, 'row')}", f"{table(header, rows)}\n\n{note}")
 
 
 def gravest_tensors(diff: Diff, top: int) -> Section | None:
@@ -347,8 +347,10 @@ def overruled_lines(
     diff: Diff, record: RefreshRecord | None, lines: Mapping[str, LockEntry], folded: int
 ) -> Iterator[str]:
     """What somebody took although karat objects, with the reason where one was given."""
-    reasons = {c.path: lines[c.path].accepted for c in diff.changes if c.path in lines and not c.same_bytes}
-    reasons |= {path: reasons.get(path) or BY_OPTION for path in (record.accepted if record else ())}
+    changed = {c.path for c in diff.changes if not c.same_bytes}
+    reasons = {path: lines[path].accepted for path in changed if path in lines}
+    # What was put back since is no longer accepted.
+    reasons |= {path: reasons.get(path) or BY_OPTION for path in (record.accepted if record else ()) if path in changed}
     if said := sorted((path, reason) for path, reason in reasons.items() if reason):
         why = [f"{code(short_path(path, diff.root))}: {prose(reason)}" for path, reason in said]
         yield _folding(f"Accepted despite fail findings ({len(said)})", why, folded, sentences=True)

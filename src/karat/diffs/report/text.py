@@ -98,7 +98,7 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     if not shown:
         return
     yield ()
-    yield (f"Gravest {len(shown)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
+    yield (f"Worst {len(shown)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
     rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in shown]
     titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
     yield from _table([titles, *rows], [entry[:2] for entry in shown], diff, width, left=2, dispensable={2, 6})

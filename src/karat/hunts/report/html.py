@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import ChangeReport, HuntReport, StageReport, Suspect
@@ -34,7 +33,7 @@ _TONES = {
 def render(report: HuntReport) -> str:
     answer, probe = say.conclusion(report), shlex.join(report.command)
     measured = f"{say.measured(report)}{f'; probe <code>{text(probe)}</code>' if probe else ''}"
-    top = page.head(answer, about=f"Hunt: {PurePath(report.file).name}", lines=[measured])
+    top = page.head(answer, about=f"Hunt: {report.name}", lines=[measured])
     body = "\n".join([top, "<main>", *_body(report), "</main>", page.FOOT])
     return page.page(title=answer, body=body, style=page.asset("karat.hunts.report", "page.css"))
 

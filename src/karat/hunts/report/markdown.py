@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import Culprit, HuntReport, StageReport, Suspect
@@ -30,7 +29,7 @@ def render(report: HuntReport) -> str:
         parts.append("\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages))
     parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in _sections(report) if lines]
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
-    parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}; {code(PurePath(report.file).name)}</sub>")
+    parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}</sub>")
     return "\n\n".join(parts) + "\n"
 
 

@@ -209,9 +209,14 @@ def confirmed(change: ChangeReport) -> str:
         False: "NOT confirmed: run again, the two sides do not differ as before",
         None: "both sides were run again, without a clear result" if _again(change) else "not run again",
     }[change.verdict.confirmed]
+    return f"{said}; confidence {how_sure(change)}"
+
+
+def how_sure(change: ChangeReport) -> str:
+    """The confidence in a change, after both sides were run again if they were."""
     search, again = change.span.confidence, change.verdict.confidence or change.span.confidence
     # Two builds that differ may do so on one level: run again, they are no surer than what their neighbours say.
-    return f"{said}; confidence {sure(min(search, again) if change.verdict.confirmed else again)}"
+    return sure(min(search, again) if change.verdict.confirmed else again)
 
 
 def blame(change: ChangeReport) -> str:

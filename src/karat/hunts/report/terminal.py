@@ -88,7 +88,7 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     yield ((f"{stage.title}{state}", "bold"), (f"  {say.tried(stage)}", "dim"))
     yield ((f"  {say.strip(stage.points, stage.changes, width - 2)}", ""),)
     for change in stage.changes:
-        said = (change.span.metric, say.amount(change), say.between(change), say.sure(change.span.confidence))
+        said = (change.span.metric, say.amount(change), say.between(change), say.how_sure(change))
         yield (f"  {change.kind:<12}", _STYLES.get(change.kind, "")), ("  ".join(said), "")
     for (outcome, signature), points in say.failures(stage).items():
         style = "dim" if outcome == "broken" else "red"

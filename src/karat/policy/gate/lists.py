@@ -301,7 +301,7 @@ def judge_ops(
         if other or not any(is_among(name, tested) for name in names):
             yield fail(
                 "new-op",
-                f"{op}: {said}; the gate again once it has evidence; if it must wait, --add-to-baseline lists it",
+                f"{op}: {said}, then run the gate again; if it must wait, --add-to-baseline puts it on the baseline",
                 metric=op,
                 next=held.again,
             )
