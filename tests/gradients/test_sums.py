@@ -130,8 +130,8 @@ def test_a_small_gradient_beside_large_ones_is_seen_to_be_wrong() -> None:
 def test_a_slope_that_converges_slowly_is_left_to_the_elements() -> None:
     x = values()
     x[[5, 70_000, 200_000, 400_000]] = 0.0
-    rooted = lambda x: x * torch.sqrt(torch.abs(x))  # noqa: E731
-    slope = lambda of_zero: lambda x, _found, v: v * torch.where(x == 0, of_zero, 1.5 * x.abs().sqrt())  # noqa: E731
+    rooted: Any = lambda x: x * torch.sqrt(torch.abs(x))  # noqa: E731
+    slope: Any = lambda of_zero: lambda x, _found, v: v * torch.where(x == 0, of_zero, 1.5 * x.abs().sqrt())  # noqa: E731
     assert by_sums(with_gradient(rooted, slope(0.0)), x) is None
     assert by_sums(with_gradient(rooted, slope(7.0)), x) is None
 

@@ -247,7 +247,7 @@ def is_straight(line: Sequence[tuple[Vector, Vector, Vector]], sizes: Sequence[V
         count = np.count_nonzero(moved)
         # What is rounded more coarsely goes smoothly now and then; not so nearly all of several.
         smooth = np.count_nonzero(moved & (rough <= _CLEAR * place))
-        if count < _TELLING or 2 * count < at.size or smooth < share * count or _is_narrow(end):
+        if count < _TELLING or 2 * count < at.size or smooth < 0.95 * count or _is_narrow(end):
             return False
     return bool(sizes)
 

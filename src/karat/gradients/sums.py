@@ -32,12 +32,13 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose, random_weights
 from karat.gradients.problem import Array, FlatProblem, Rows, Unsupported, Vector, shaped, size, vector
 from karat.gradients.roundoff import power_of_two, scales_of
-from karat.tensors.device_array import BLOCK, in_blocks, on_device
+from karat.tensors.device_array import BLOCK, in_blocks
 
 SHARP = 1e-9  # a tolerance, as a share of the derivative, up to which elements would hardly say more
 _MANY = 2**19  # from so many outputs on; there are enough blocks to tell what is typical of them
 _BESIDE = 2.0**-20  # a relative step that tells how large slopes are
 _UNEVEN = 2.0**12  # outputs whose sizes differ by more are brought to one size
+_ROUGH = 64 * roundoff.unit("float64")  # a share of a sum's size up to which it goes smoothly along a short line
 _WIDEST = 2.0**100  # sizes that float32 holds, which v is kept in
 
 
@@ -108,7 +109,7 @@ def sums_of(problem: FrameworkProblem, plan: CheckPlan) -> Sums | None:
         or plan.outputs != {0}
         or size(slots[-1]) < _MANY
         or any(slot.complex or not size(slot) for slot in slots)
-        or any(map(on_device, problem.point))
+        or not problem.device.startswith("cpu")
         or not problem.looked
         or problem.looked[0][0] != "float64"
     ):
@@ -139,7 +140,8 @@ def sums_of(problem: FrameworkProblem, plan: CheckPlan) -> Sums | None:
     made.weigh(in_blocks(even, random_weights(base.size, plan.draw(Purpose.COTANGENTS, 0, 3)), each)[0], base)
     del base, each
     made.line = roundoff.fourth_differences(made)
-    if not roundoff.is_straight(made.line, made.sizes(made.base()), share=1.0):
+    sizes_of_sums, rough = made.sizes(made.base()), made.line[0][0]
+    if not (roundoff.is_straight(made.line, sizes_of_sums) and (rough <= _ROUGH * sizes_of_sums[0]).all()):
         return None
     problem.computes = "float64"
     return made
