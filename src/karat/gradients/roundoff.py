@@ -239,7 +239,7 @@ def _weighed(values: Rows) -> Vector:
     return found
 
 
-def is_straight(line: Sequence[tuple[Vector, Vector, Vector]], sizes: Sequence[Vector], *, share: float = 0.95) -> bool:
+def is_straight(line: Sequence[tuple[Vector, Vector, Vector]], sizes: Sequence[Vector]) -> bool:
     """Whether the outputs, and enough of them to tell, go along a short line as numbers of float64 do: far, and smoothly."""
     for (rough, way, end), at in zip(line, sizes, strict=True):
         place = ULPS * unit("float64") * at
