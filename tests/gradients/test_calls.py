@@ -28,6 +28,34 @@ def _total(xs: Any) -> Any:
     return sum(xs)
 
 
+def _functions(torch: Any) -> Any:
+    class Named(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(c: Any, signal: Any) -> Any:  # noqa: ARG004 - torch passes it
+            return 2 * signal
+
+    class Separate(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(signal: Any) -> Any:
+            return 2 * signal
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+    class Inherited(Separate):
+        pass
+
+    return Named, Separate, Inherited
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_context_of_any_name_is_no_input(which: int) -> None:
+    torch = framework("torch")
+    problem = open_problem(_functions(torch)[which].apply, (torch.ones(3, dtype=torch.float64),))
+    assert [slot.name for slot in problem.inputs] == ["signal"]
+
+
 def _function(torch: Any) -> Any:
     class Doubling(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod

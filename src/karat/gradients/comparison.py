@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import isfinite
 
 import numpy as np
@@ -17,6 +18,7 @@ from karat.gradients.oracles import UNKNOWN, Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.roundoff import norm, places, scales_of
+from karat.tensors.device_array import in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,16 @@ def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | Non
 
 
 def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Measurement:
-    # An element without neighbours (infinite, NaN) is not part of the direction.
-    moved = places(expected.direction != 0)
-    terms = gradient[moved] * expected.direction[moved]
-    size = max(norm(terms[places(np.isfinite(terms))]), expected.size)
+    def part(gradient: Vector, direction: Vector) -> tuple[float, float]:
+        # An element without neighbours (infinite, NaN) is not part of the direction.
+        moved = places(direction != 0)
+        terms = gradient[moved] * direction[moved]
+        return terms.sum(), norm(terms[places(np.isfinite(terms))])
+
+    found, sizes = in_blocks(part, gradient, expected.direction)
+    size = max(norm(np.atleast_1d(sizes)), expected.size)
     floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
-    return Measurement(expected, float(terms.sum()), expected.error + floor)
+    return Measurement(expected, float(np.sum(found)), expected.error + floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +201,10 @@ def controls(
         return measured.found if other is None else float((other[moved] * measured.expected.direction[moved]).sum())
 
     # The worst element is the one that every direction gives the least weight.
-    seen = np.zeros_like(scales)
-    for measured in groups[0][1]:
-        np.maximum(seen, np.abs(measured.expected.direction), out=seen)
-    weights = np.where(scales > 0, seen / scales, np.inf)
+    def least(scales: Vector, *directions: Vector) -> tuple[Vector]:
+        return (np.where(scales > 0, reduce(np.maximum, map(np.abs, directions)) / scales, np.inf),)
+
+    (weights,) = in_blocks(least, scales, *[one.expected.direction for one in groups[0][1]])
     caught = {
         "zero": fails(lambda _n, _measured: 0.0),
         "x1.01": fails(lambda _n, measured: (1 + LEAST_ERROR) * measured.found),
@@ -213,9 +219,14 @@ def controls(
 
 def typical_element(gradient: Vector, scales: Vector) -> float:
     """The typical size of a gradient's elements, each times the scale of its input."""
-    terms = gradient * scales
-    terms = terms[places(np.isfinite(terms) & (scales > 0))]
-    return norm(terms) / float(np.sqrt(max(1, terms.size)))
+
+    def part(gradient: Vector, scales: Vector) -> tuple[float, int]:
+        terms = gradient * scales
+        terms = terms[places(np.isfinite(terms) & (scales > 0))]
+        return norm(terms), terms.size
+
+    sizes, counts = in_blocks(part, gradient, scales)
+    return norm(np.atleast_1d(sizes)) / float(np.sqrt(max(1, np.sum(counts))))
 
 
 def _flat_element(measured: Sequence[Measurement]) -> float:

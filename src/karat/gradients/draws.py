@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
 
 from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.problem import Array, TensorSlot, Vector, shaped, size
-from karat.tensors.device_array import LARGE, drawn, random_bytes, random_signs
+from karat.tensors.device_array import LARGE, drawn, in_blocks, random_bytes, random_signs
 
 
 def identity_of(problem: FrameworkProblem, given: str | None) -> str:
@@ -64,6 +64,7 @@ class CheckPlan:
     atol: float | None = None
     strict: bool = False  # whether what is merely inaccurate fails
     probes: int = PROBES
+    sums: bool = False  # whether very many outputs are looked at as sums first
     order: int = 1
     attempt: int = 0  # 0 at the given point, then one more for each point nearby
     extra: Sequence[Vector | None] = ()  # the caller's own cotangents, checked besides the drawn ones
@@ -96,9 +97,13 @@ def random_weights(count: int, rng: np.random.Generator, like: Any = None) -> Ve
         drawn: Vector = random_signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
         return drawn
     # One byte is both: seven bits of magnitude, and the sign.
-    byte = random_bytes(count, rng, like)
-    sizes: Vector = (byte | 128).astype(np.float64) / 256
-    return np.where(byte < 128, sizes, -sizes)
+    (weights,) = in_blocks(_weights, random_bytes(count, rng, like))
+    return cast("Vector", weights)
+
+
+def _weights(byte: Any) -> tuple[Vector]:
+    sizes = (byte | 128).astype(np.float64) / 256
+    return (np.where(byte < 128, sizes, -sizes),)
 
 
 def directions(

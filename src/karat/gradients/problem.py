@@ -85,6 +85,10 @@ class FlatProblem:
             self.known = [vector(one) for one in self.problem.forward(self._shaped(self.point))]
         return list(self.known)
 
+    def sizes(self, base: Sequence[Vector]) -> list[Vector]:
+        """What the round-off of each output at the point is a share of."""
+        return [np.abs(one) for one in base]
+
     def moved(self, index: int, step: Vector) -> list[Vector]:
         at = list(self.point)
         at[index] = at[index] + step

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import log2, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -113,9 +113,9 @@ def typical_size(values: Vector) -> float:
     return 1.0
 
 
-def natural_sizes(values: Vector) -> Vector:
+def natural_sizes(values: Vector, common: float | None = None) -> Vector:
     """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
-    common = typical_size(values)
+    common = typical_size(values) if common is None else common
     sizes = np.abs(values)
     other = sizes < common * OTHER_SCALE
     own = sizes >= common / 4
@@ -127,8 +127,14 @@ def element_scales(point: Vector) -> Vector:
 
     Elements that are not finite get 0: there is no stepping from there.
     """
-    scales = power_of_two(natural_sizes(point))
-    return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)
+    common = typical_size(point)
+
+    def part(point: Vector) -> tuple[Vector]:
+        scales = power_of_two(natural_sizes(point, common))
+        return (np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0),)
+
+    (found,) = in_blocks(part, point)
+    return cast("Vector", found)
 
 
 def scales_of(flat: FlatProblem, index: int) -> Vector:
@@ -154,9 +160,10 @@ _TELLING = 8  # so few elements may be smooth by chance
 def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[Vector]:
     """What each element of a forward may be off: units in the last place, observed roughness, what two runs differ by."""
     again = source.forward(source.point)
-    places = [ULPS * unit(precision) * np.abs(one) for one in base]
-    far, source.line = source.line or _fourth_differences(source, _STEPS[0]), []
-    rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, base, strict=True)]
+    sizes = source.sizes(base)
+    places = [ULPS * unit(precision) * one for one in sizes]
+    far, source.line = source.line or fourth_differences(source), []
+    rough = [_typical_roughness(one, at) for (one, _, _), at in zip(far, sizes, strict=True)]
     below = np.inf if precision == "float64" else 2.0**24
     stairs = [_whole(below, at, end) & (way >= 1) for (_, way, end), at in zip(far, base, strict=True)]
     # A few out of very many, which cross zero, are worth no more runs.
@@ -164,10 +171,10 @@ def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[V
     unclear = any(np.count_nonzero(one > _CLEAR * at) > n for one, at, n in zip(rough, places, few, strict=True))
     if unclear or any(np.any(one) for one in stairs):
         # What looks rough may be steep: a closer look tells, where the function still moves clearly.
-        for k, (less, way, _) in enumerate(_fourth_differences(source, _STEPS[1])):
+        for k, (less, way, _) in enumerate(fourth_differences(source, _STEPS[1])):
             known, moved = np.isfinite(less) & np.isfinite(way), way > _CLEAR * less
             if np.count_nonzero(known & moved) > 0.5 * np.count_nonzero(known):
-                rough[k] = np.minimum(rough[k], _typical_roughness(less, base[k]))
+                rough[k] = np.minimum(rough[k], _typical_roughness(less, sizes[k]))
             # Whole numbers that stay where they are: from afar stairs have a slope (floor at 1e8), and yet there is none.
             places[k] = np.where(stairs[k] & (way == 0), np.inf, places[k])
     gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
@@ -215,7 +222,7 @@ def grain(values: Vector, designed: float = 2.0**-8) -> Vector:
     return np.where(values == 0, least, found) if np.isfinite(least) else found
 
 
-def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector, Vector]]:
+def fourth_differences(source: FlatProblem, step: float = _STEPS[0]) -> list[tuple[Vector, Vector, Vector]]:
     """Per output, fourth differences along a short line, which smooth functions have none of; the way it went, and its end."""
     line = [one * scales_of(source, n) for n, one in enumerate(drawn(_long_mantissas, 4, source.point))]
     runs = source.along(dict(enumerate(line)), [step * (_ASIDE + k) for k in range(len(_FOURTH))])
@@ -232,22 +239,22 @@ def _weighed(values: Rows) -> Vector:
     return found
 
 
-def _is_straight(line: Sequence[tuple[Vector, Vector, Vector]], base: Sequence[Vector]) -> bool:
+def is_straight(line: Sequence[tuple[Vector, Vector, Vector]], sizes: Sequence[Vector]) -> bool:
     """Whether the outputs, and enough of them to tell, go along a short line as numbers of float64 do: far, and smoothly."""
-    for (rough, way, end), at in zip(line, base, strict=True):
-        place = ULPS * unit("float64") * np.abs(at)
+    for (rough, way, end), at in zip(line, sizes, strict=True):
+        place = ULPS * unit("float64") * at
         moved = way > 2.0**10 * place
         count = np.count_nonzero(moved)
         # What is rounded more coarsely goes smoothly now and then; not so nearly all of several.
         smooth = np.count_nonzero(moved & (rough <= _CLEAR * place))
         if count < _TELLING or 2 * count < at.size or smooth < 0.95 * count or _is_narrow(end):
             return False
-    return bool(base)
+    return bool(sizes)
 
 
-def _typical_roughness(rough: Vector, base: Vector) -> Vector:
+def _typical_roughness(rough: Vector, sizes: Vector) -> Vector:
     """What is typical, absolutely or as a share, whichever is less: one element may be rough for a reason of its own."""
-    sizes, seen, size = np.abs(base), sample(rough), np.abs(sample(base))
+    seen, size = sample(rough), sample(sizes)
     known = np.isfinite(seen) & np.isfinite(size) & (size > 0)
     if not known.any():
         return np.zeros_like(sizes)
@@ -296,8 +303,8 @@ def effective_precision(problem: FrameworkProblem) -> str:
     coarsest = max((_real(dtype) for dtype, _ in seen), key=coarseness, default="float64")
     if coarsest != "float64":
         return coarsest
-    problem.here.line = _fourth_differences(problem.here, _STEPS[0])
-    if _is_straight(problem.here.line, problem.here.known):
+    problem.here.line = fourth_differences(problem.here)
+    if is_straight(problem.here.line, problem.here.sizes(problem.here.known)):
         return "float64"
     # A few more runs: no change where one was predicted means that it was rounded away.
     try:

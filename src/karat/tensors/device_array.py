@@ -20,7 +20,7 @@ from karat.system.processes import available_cores
 
 LARGE = 2**16  # from so many elements on a tensor stays on its device, or is worked on in blocks on all cores
 _FEW = 2**12
-_BLOCK = 2**14
+BLOCK = 2**14
 
 # numpy's ufuncs that torch has, by its name for them; `equal` and the like are something else there.
 _UFUNCS = {"equal": "eq", "not_equal": "ne", "invert": "bitwise_not", "rint": "round", "conjugate": "conj_physical"}
@@ -57,17 +57,18 @@ def in_blocks(work: Callable[..., tuple[Any, ...]], *vectors: Any) -> tuple[Any,
 
     def run(start: int) -> tuple[Any, ...]:
         with np.errstate(all="ignore"):  # of which threads have one of their own
-            return work(*[one[start : start + _BLOCK] for one in vectors])
+            return work(*[one[start : start + BLOCK] for one in vectors])
 
-    starts = range(0, size, _BLOCK)
+    starts, cores = range(0, size, BLOCK), available_cores()
     found = [np.empty(size if np.ndim(part) else len(starts), np.asarray(part).dtype) for part in run(0)]
 
-    def fill(start: int) -> None:
-        for whole, part in zip(found, run(start), strict=True):
-            whole[slice(start, start + _BLOCK) if np.ndim(part) else start // _BLOCK] = part
+    def fill(starts: range) -> None:
+        for start in starts:
+            for whole, part in zip(found, run(start), strict=True):
+                whole[slice(start, start + BLOCK) if np.ndim(part) else start // BLOCK] = part
 
-    with ThreadPoolExecutor(available_cores()) as pool:
-        list(pool.map(fill, starts))
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(fill, (starts[n::cores] for n in range(cores))))
     return tuple(found)
 
 

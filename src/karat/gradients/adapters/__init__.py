@@ -93,6 +93,10 @@ class Adapter(Protocol):
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         """A new tensor with these numbers, where `like` lies; Unsupported if there is no such dtype."""
 
+    def lent(self, array: Array) -> Any:
+        """A tensor of float64 on the host with these numbers, maybe in the array's own memory."""
+        return self.from_numpy(array, "float64", None)
+
     def cast(self, value: Any, dtype: str) -> Any:
         """A new tensor of that dtype, in the same place, outside of any graph."""
 

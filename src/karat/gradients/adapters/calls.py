@@ -75,6 +75,9 @@ def _like(value: Any, parts: list[Any]) -> Any:
     return type(value)(parts) if hasattr(value, "n_sequence_fields") else tuple(parts)
 
 
+_BASE = "torch.autograd.function"
+
+
 def argument_names(
     fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], names: Sequence[str] | None
 ) -> list[str]:
@@ -91,9 +94,10 @@ def argument_names(
     found: list[str] = []
     with suppress(TypeError, ValueError):
         # A class that is applied, and a module, say what they take in their forward.
-        for one in inspect.signature(getattr(owner or fn, "forward", fn)).parameters.values():
-            if owner is not None and one.name == "ctx":
-                continue
+        taken = list(inspect.signature(getattr(owner or fn, "forward", fn)).parameters.values())
+        # First comes a context, but where a class has a setup_context of its own.
+        own = getattr(getattr(owner, "setup_context", None), "__module__", _BASE) != _BASE
+        for one in taken if owner is None or own else taken[1:]:
             if one.kind is one.VAR_POSITIONAL:
                 found += [f"{one.name}.{n}" for n in range(len(args) - len(found))]
             elif one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}:

@@ -61,15 +61,12 @@ class FrameworkProblem:
         self.forwards = self.backwards = 0
         self.likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
         self.looked: list[tuple[str, Array]] = []  # the outputs of the first run in double precision, and their dtypes
-        self._computes: str | None = None
         self._ran: dict[str | None, Linearised] = {}
 
-    @property
+    @cached_property
     def computes(self) -> str:
         """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
-        if self._computes is None:
-            self._computes = effective_precision(self)
-        return self._computes
+        return effective_precision(self)
 
     @cached_property
     def here(self) -> FlatProblem:
@@ -80,15 +77,19 @@ class FrameworkProblem:
         with self.adapter.scope():
             return tuple([self.adapter.to_numpy(out) for out in self.run(self.natives(at, dtype), dtype)])
 
-    def glimpses(self, points: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
-        """As `forward` at each, to be used before the function runs again: maybe in the framework's memory; none if refused."""
+    def glimpses(self, points: Iterable[Arrays], *, lent: bool = False) -> Iterator[Sequence[Array]]:
+        """As `forward` at each, to be used before the function runs again: maybe in the framework's memory; none if refused.
+
+        Points that are lent may be written to.
+        """
         adapter, flat = self.adapter, self.flat(None)
         with adapter.scope():
             for at in points:
                 self.forwards += 1
                 found: Sequence[Array] = ()
                 with suppress(Exception):
-                    found = [adapter.glance(out) for out in adapter.forward(flat, self.natives(at, None))]
+                    inputs = list(map(adapter.lent, at)) if lent else self.natives(at, None)
+                    found = [adapter.glance(out) for out in adapter.forward(flat, inputs)]
                 yield found
 
     def vjp(self, at: Arrays, cotangents: Gradients, *, dtype: str | None = None) -> tuple[Array | None, ...]:

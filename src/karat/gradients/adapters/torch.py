@@ -91,6 +91,9 @@ class TorchAdapter(Adapter):
         made = _torch().from_numpy(np.array(array, order="C"))
         return made.to(made.device if like is None else like.device, _dtype(dtype))
 
+    def lent(self, array: Array) -> Any:
+        return _torch().from_numpy(array)
+
     def cast(self, value: Any, dtype: str) -> Any:
         return value.detach().to(dtype=_dtype(dtype), copy=True)
 
