@@ -83,7 +83,9 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
         if not small:
             run = stack.enter_context(ThreadPoolExecutor(max(4, min(16, available_cores())))).map
         numbers = run(statistics, [tensor for _, _, tensor in jobs])
-        programs = [] if case.program is None else run(partial(write_program, folder, name=case.program_name), [case.program])
+        programs = (
+            [] if case.program is None else run(partial(write_program, folder, name=case.program_name), [case.program])
+        )
         news = {file: write_safetensors(folder / file, held, run) for file, held in files.items()}
         raws: dict[str, str] = {}
         if case.raw and jobs:  # without tensors there is nothing for a reader to read
