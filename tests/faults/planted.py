@@ -36,6 +36,8 @@ from karat.store.push import PushOptions, gather, push
 from karat.store.verify import verify_target
 from karat.tensors.tensor import Damaged
 
+Values = dict[str, Any]
+
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """One set of cases in every form, and what they hold."""
