@@ -13,7 +13,7 @@ import os
 import queue
 import subprocess
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -321,7 +321,7 @@ def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:
 
 def plain_values(structure: Any) -> Iterator[Any]:
     """Numbers, text and the like in a recorded structure; None is left out."""
-    inner: Iterable[Any] | None = None
+    inner: Any = None
     if isinstance(structure, dict):
         kind, content = next(iter(structure.items()))
         if kind in {"tensor", "scalar", "tuple", "list", "set", "frozenset"}:
