@@ -321,16 +321,13 @@ def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:
 
 def plain_values(structure: Any) -> Iterator[Any]:
     """Numbers, text and the like in a recorded structure; None is left out."""
-    inner: Any = None
-    if isinstance(structure, dict):
-        kind, content = next(iter(structure.items()))
-        if kind in {"tensor", "scalar", "tuple", "list", "set", "frozenset"}:
-            inner = [] if kind in {"tensor", "scalar"} else content
-        elif "fields" in structure or kind.endswith("dict"):
-            inner = [value for _, value in structure.get("fields", content)]
-    if inner is None:
-        inner = []
-        if structure is not None:
-            yield structure
-    for value in inner:
+    kind, content = next(iter(structure.items()), ("", ())) if isinstance(structure, dict) else ("", ())
+    if kind in {"tensor", "scalar"} or structure is None:
+        return
+    if kind and ("fields" in structure or kind.endswith("dict")):
+        content = [value for _, value in structure.get("fields", content)]
+    elif kind not in {"tuple", "list", "set", "frozenset"}:
+        yield structure
+        return
+    for value in content:
         yield from plain_values(value)
