@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CHECK_PYTHON := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
 
-.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index hunts soak-kills fuzz site clean
+.PHONY: demo test test-slow test-all test-lowest lint format lock audit release bench bench-history frameworks bench-gradients bench-gradients-history soak soak-index hunts soak-faults soak-kills fuzz site clean
 
 # Every package at the version and with the hashes of requirements/dev.txt; karat itself from here.
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -123,6 +123,11 @@ hunts: $(STAMP)
 TIME ?= 60
 fuzz: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --time $(TIME) $(ARGS)
+
+# Bundles in every form with FAULTS planted into them; each is noticed, or harmless by a rule.
+FAULTS ?= 1000
+soak-faults: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m faults.planted --faults $(FAULTS) $(ARGS)
 
 # Every command that writes, killed at random moments, alone and beside another; nothing may be lost.
 KILLS ?= 300

@@ -226,7 +226,7 @@ def main() -> int:
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     print(f"torch {torch.__version__} on {torch.cuda.get_device_name(0) if device != 'cpu' else 'the CPU'}\n")
     wrong = verify(device, tuple(given.dtypes.split(",")))
-    compare(device, int(given.gib * 2**30) // 4096 * 4096, given.repeat)
+    compare(device, int(given.gib * 2**30) // (4 * on_device.ROW) * 4 * on_device.ROW, given.repeat)  # whole rows
     capture(device, int(given.capture_gib * 2**30) // 4096 * 4096, given.folder)
     return 1 if wrong else 0
 

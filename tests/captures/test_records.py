@@ -109,6 +109,20 @@ def test_a_dead_process_and_a_failed_capture_hold_nothing_for_long(tmp_path: Pat
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
 
 
+def test_a_mark_makes_no_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    take_claim(path, claim())
+    before = path.stat()
+    for state in ("published", "failed", "published", "staged"):
+        marked = msgspec.structs.replace(claim(), state=state)
+        update_claim(path, marked)
+        assert read_claim(path) == marked
+    assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
+    withdraw_claim(path)
+    with pytest.raises(FileNotFoundError):
+        update_claim(path, claim())
+
+
 @pytest.mark.parametrize("state", ["staged", "published"])
 def test_another_machines_and_a_published_claim_stand(tmp_path: Path, state: str) -> None:
     path = tmp_path / "c.json"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -149,3 +151,12 @@ def test_zips_without_sums_are_no_pack(where: Path) -> None:
         result = verify(where, word)
         assert result.code == 1
         assert f"fail  {said}" in result.out
+
+
+@pytest.mark.slow
+def test_who_verifies_files_waits_for_nothing_of_stores(where: Path) -> None:
+    """What a command imports is most of what a small one takes."""
+    words = f"from karat.store.verify import verify_target; print(verify_target({str(where / 'captures')!r}).cases)"
+    told = "import sys; print([n for n in ('karat.store.references', 'karat.store.pack', 'numpy') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{words}; {told}"], capture_output=True, check=True, text=True)
+    assert done.stdout.split("\n") == ["2", "[]", ""]

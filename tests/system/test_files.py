@@ -10,7 +10,8 @@ import pytest
 from factories.editors import STYLES, editing
 from factories.repositories import Repository
 from karat.findings import CannotVerify, UsageError
-from karat.system.files import Displaced, bytes_of, exchange, settled, swap_bytes, take_away, write_bytes
+from karat.system import files
+from karat.system.files import Displaced, bytes_of, exchange, settled, swap_bytes, sync_all, take_away, write_bytes
 
 
 def test_a_new_file_has_the_bytes_and_the_usual_mode(tmp_path: Path) -> None:
@@ -207,3 +208,27 @@ def test_an_editor_beside_a_writer_loses_no_save(repository: Repository, style: 
         _, lost = editor.lost(repository)
     assert min(written, displaced) > 0
     assert [text for text in lost if text.encode() not in there] == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_files_that_are_synced_together_are_each_synced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    paths = [tmp_path, *(tmp_path / str(n) for n in range(30))]
+    for path in paths[1:]:
+        path.write_bytes(b"x")
+    monkeypatch.setitem(files._waits, tmp_path.stat().st_dev, waits)
+    seen: list[object] = []
+    monkeypatch.setattr(files, "sync_folder", seen.append)
+    sync_all(paths)
+    assert sorted(map(str, seen)) == sorted(map(str, paths))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_one_of_them_that_cannot_be_synced_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    monkeypatch.setitem(files._waits, tmp_path.stat().st_dev, waits)
+    with pytest.raises(FileNotFoundError, match="lost"):
+        sync_all([tmp_path, tmp_path / "lost", tmp_path, tmp_path])
+    sync_all([tmp_path, tmp_path])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from posixpath import basename, dirname
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -44,6 +43,9 @@ from karat.system.names import refusal
 from karat.tensors.digests import digest_of, hash_of, is_digest, require_digest
 from karat.tensors.dtypes import nbytes, stored
 from karat.tensors.tensor import Damaged, Extent, Tensor, TensorExtent, read_blocks
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 FILES: Mapping[Role, str] = {"input": "inputs.safetensors", "expected": "expected.safetensors"}
 RAW = "raw"
@@ -241,7 +243,7 @@ class Spool:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self._unpacked: dict[str, FileExtent] = {}
 
     def __enter__(self) -> Self:
@@ -259,6 +261,8 @@ class Spool:
             return found
         if file not in self._unpacked:
             if self._folder is None:
+                import tempfile
+
                 self._folder = tempfile.TemporaryDirectory(prefix="karat-unpacked-")
             path = Path(self._folder.name) / str(len(self._unpacked))
             with path.open("xb") as unpacked:

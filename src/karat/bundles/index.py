@@ -18,7 +18,6 @@ import msgspec
 from karat.bundles.extents import file_digest, whole_file
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place
-from karat.bundles.zips import STORED, read_members
 from karat.findings import Finding, fail
 from karat.system.command import Command
 from karat.system.hashes import sha256_hex
@@ -129,6 +128,8 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
 
 
 def _check_archive(place: Place, expected: IndexedArchive, progress: Callable[[int], None] | None) -> Iterator[Finding]:
+    from karat.bundles.zips import STORED, read_members  # a folder has no need of them
+
     path = Path(place.name)
     try:
         with path.open("rb") as file:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -158,6 +159,7 @@ class _Schema(msgspec.Struct):
     schema: str
 
 
+@lru_cache(16)
 def case_path(identity: Identity) -> str:
     """suite/flow/leaf: below the root, `/`-separated, ASCII; the leaf ends with a hash of the whole identity."""
     whole = sha256(b"karat.identity/1")

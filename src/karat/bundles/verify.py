@@ -50,7 +50,7 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
     from concurrent.futures import ThreadPoolExecutor
 
     found = cases(place, without)
-    findings = [*place.findings(), *_strays(place)]
+    findings = [*place.findings(), *strays(place)]
     findings += [one for case in found for one in case.findings]
     if not found and not findings and not without:
         message = "expected captured cases, found none; nothing was verified"
@@ -90,11 +90,10 @@ def _counter(place: Place, progress: Progress | None) -> _Count:
     return count
 
 
-def _strays(place: Place) -> Iterator[Finding]:
+def strays(place: Place) -> Iterator[Finding]:
     """Files of no case; a folder that has all but a manifest is a case that lost it."""
-    _, strays = divide(place)
     lost = set()
-    for path in strays:
+    for path in divide(place)[1]:
         folder = dirname(path)
         if path == index.NAME:
             continue

@@ -7,11 +7,12 @@ what lies on a device comes to the host piece by piece. Small files are synced a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -37,15 +38,13 @@ from karat.bundles.manifest import (
 from karat.bundles.structure import flatten
 from karat.bundles.tensor_files import SMALL, write_raw, write_safetensors
 from karat.bundles.values import Flat
-from karat.system.files import sync_folder
+from karat.system.files import sync_all
 from karat.system.processes import available_cores
 from karat.tensors.digests import FileDigest
 from karat.tensors.statistics import statistics
 from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor, TensorExtent
 
 LARGEST_MANIFEST = 64 << 20  # Readers take a manifest whole; a list of millions of numbers belongs into a tensor.
-_QUICK = 5e-4  # Seconds.
-R = TypeVar("R")
 
 
 class CaseContent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -79,12 +78,15 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     small = sum(tensor.size for _, _, tensor in jobs) < SMALL
     files = {FILES[role]: held for role, held in tensors.items() if held}
     # For a small case, threads cost more than they save.
-    with _Here() if small else ThreadPoolExecutor(max(4, min(16, available_cores()))) as pool:
-        numbers = [pool.submit(statistics, tensor) for _, _, tensor in jobs]
-        program = None
-        if case.program is not None:
-            program = pool.submit(write_program, folder, case.program, case.program_name)
-        news = {file: write_safetensors(folder / file, held, pool.map) for file, held in files.items()}
+    with ExitStack() as stack:
+        run: Callable[..., Iterable[Any]] = map
+        if not small:
+            run = stack.enter_context(ThreadPoolExecutor(max(4, min(16, available_cores())))).map
+        numbers = run(statistics, [tensor for _, _, tensor in jobs])
+        programs = (
+            [] if case.program is None else run(partial(write_program, folder, name=case.program_name), [case.program])
+        )
+        news = {file: write_safetensors(folder / file, held, run) for file, held in files.items()}
         raws: dict[str, str] = {}
         if case.raw and jobs:  # without tensors there is nothing for a reader to read
             (folder / RAW).mkdir()
@@ -100,7 +102,7 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
                 file=FILES[role],
                 digest=news[FILES[role]][1][name],
                 nbytes=tensor.size,
-                statistics=found.result(),
+                statistics=found,
                 framework=tensor.framework,
                 device=tensor.device,
                 big_endian=tensor.big_endian,
@@ -118,19 +120,10 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
             tensors=records,
             vacuous=accepted_controls(flats[0], flats[1], case.comparator),
             headers={file: header for file, (header, _) in news.items()},
-            program=program.result() if program is not None else None,
+            program=next(iter(programs), None),
             **{name: getattr(case, name) for name in ("comparator", "seeds", "environment", "session", "created")},
         )
     return _write_manifest(folder, manifest)
-
-
-class _Here(Executor):
-    """Does what it is given at once."""
-
-    def submit(self, fn: Callable[..., R], /, *args: Any, **named: Any) -> Future[R]:
-        done: Future[R] = Future()
-        done.set_result(fn(*args, **named))
-        return done
 
 
 def _flat(value: Any, role: Role) -> Flat:
@@ -165,19 +158,11 @@ def _write_manifest(folder: Path, unsealed: Manifest) -> Manifest:
         )
     (folder / NAME).write_bytes(data)
     try:
-        _sync(folder / NAME, *(path for path in folder.rglob("*") if path.name != NAME), folder)
+        sync_all([*(f"{at}/{name}" for at, _, names in os.walk(folder) for name in ("", *names))])
     except OSError:
         (folder / NAME).unlink()
         raise
     return manifest
-
-
-def _sync(first: Path, *rest: Path) -> None:
-    """Wait for the disk; where that takes time, for all but the first at once, since it writes them in one go."""
-    begin = perf_counter()
-    sync_folder(first)
-    with _Here() if perf_counter() - begin < _QUICK else ThreadPoolExecutor(len(rest)) as pool:
-        [*pool.map(sync_folder, rest)]
 
 
 def write_program(folder: Path, program: Path | bytes, name: str | None) -> FileRecord:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, BinaryIO, ClassVar, Literal, Protocol, cast
+from typing import IO, Any, BinaryIO, ClassVar, Literal, cast
 
 import msgspec
 
@@ -279,7 +279,7 @@ class _StreamReader:
     def _rewind(self) -> None:
         self._at = self._crc = 0
         packed = _Packed(self._source, self._extent.packed.size)
-        self._stream: _Stream = _Deflate(packed)
+        self._stream: Any = _Deflate(packed)
         if self._extent.method == "zstd":
             import zstandard
 
@@ -304,7 +304,7 @@ class _StreamReader:
 
     def _read(self, most: int) -> bytes:
         try:
-            return self._stream.read(min(most, _BLOCK))
+            return bytes(self._stream.read(min(most, _BLOCK)))  # none at the end
         except Damaged:
             raise
         except Exception as error:  # noqa: BLE001 - zlib's and zstandard's own, for bytes that are not theirs
@@ -313,11 +313,6 @@ class _StreamReader:
     def _wrong(self, found: str) -> Damaged:
         extent = self._extent
         return Damaged(f"{extent.name}: expected {extent.size:,} bytes to unpack; {found}")
-
-
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
 
 
 class _Packed:

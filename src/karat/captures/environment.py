@@ -41,14 +41,18 @@ def environment(root: Path, values: Iterable[Any] = ()) -> Environment:
 
 
 def created() -> str:
-    """Now in UTC, to the second, or what SOURCE_DATE_EPOCH says."""
+    """When it is captured, to the second."""
+    return f"{build_time():%Y-%m-%dT%H:%M:%SZ}"
+
+
+def build_time() -> datetime:
+    """Now in UTC, or what SOURCE_DATE_EPOCH says."""
     told = os.environ.get("SOURCE_DATE_EPOCH")
     try:
-        moment = datetime.fromtimestamp(int(told), UTC) if told else datetime.now(UTC)
+        return datetime.fromtimestamp(int(told), UTC) if told else datetime.now(UTC)
     except (ValueError, OverflowError, OSError) as error:
         said = f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}"
         raise UsageError(said, next_command="unset SOURCE_DATE_EPOCH") from error
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @cache

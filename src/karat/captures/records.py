@@ -95,8 +95,16 @@ def take_claim(path: Path, claim: CaptureClaim) -> None:
 
 
 def update_claim(path: Path, claim: CaptureClaim) -> None:
-    """Change the claim's state; readers see the old claim or the new one."""
-    _written(path, claim).replace(path)
+    """Change the claim's state; readers see the old claim or the new one, or for an instant one that is being written.
+
+    In place, in one write into the room that was left for it: a new file in place of an old one has to be on the disk
+    before anything else that is synced next.
+    """
+    handle = os.open(path, os.O_WRONLY | CLOSED)
+    try:
+        os.write(handle, _text(claim))
+    finally:
+        os.close(handle)
 
 
 def withdraw_claim(path: Path) -> None:
@@ -112,13 +120,18 @@ def read_claim(path: Path) -> CaptureClaim | None:
         return None
 
 
+def _text(claim: CaptureClaim) -> bytes:
+    """The claim, padded so that it is as long in every state."""
+    return msgspec.json.encode(claim) + b" " * (len("published") - len(claim.state))
+
+
 def _written(path: Path, claim: CaptureClaim) -> Path:
     """The claim in a file beside its own, to be put in its place whole, for concurrent readers and after a kill."""
     scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
-    if not path.parent.exists():
+    if not os.path.exists(path.parent):  # noqa: PTH110 - quicker
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        scratch.write_bytes(msgspec.json.encode(claim))
+        scratch.write_bytes(_text(claim))
     except OSError:
         scratch.unlink(missing_ok=True)
         raise

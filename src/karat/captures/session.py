@@ -33,7 +33,7 @@ from karat.captures.records import CaptureJournal, Event, staging_name
 from karat.findings import Finding, KaratError, UsageError, fail
 from karat.system.ci import session_of
 from karat.system.command import Command
-from karat.system.files import exchange, sync_folder
+from karat.system.files import exchange, sync_all
 from karat.tensors.tensor import CannotStore
 
 OPTION = "--karat-capture"
@@ -52,11 +52,11 @@ class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
 def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:
     """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
     named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
-    given = [(name, Path(os.path.normpath(base / Path(text).expanduser()))) for name, text in named if text]
-    if not given:
-        return None
-    origin, path = given[0]
-    return CaptureDirectory(path=path, origin=origin)
+    for origin, text in named:
+        if text:
+            path = os.path.join(base, os.path.expanduser(text))  # noqa: PTH111, PTH118 - asked for with every capture
+            return CaptureDirectory(path=Path(os.path.normpath(path)), origin=origin)
+    return None
 
 
 def prepare(directory: CaptureDirectory) -> None:
@@ -246,8 +246,10 @@ class Session:
 
 def publish(staged: Path, target: Path, session: str) -> None:
     """Rename the staged folder into place; it replaces a case of an earlier session."""
-    parents = [path.parent for path in itertools.takewhile(lambda path: not path.exists(), target.parents)]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    folders = [target.parent]
+    if not target.parent.is_dir():
+        folders += [path.parent for path in itertools.takewhile(lambda path: not path.exists(), target.parents)]
+        target.parent.mkdir(parents=True, exist_ok=True)
     # Again and again while other sessions move cases in and out of the very place.
     for left in reversed(range(_TRIES)):
         try:
@@ -262,8 +264,7 @@ def publish(staged: Path, target: Path, session: str) -> None:
         except OSError as error:
             if not left or error.errno not in _RACED or not staged.is_dir():
                 raise
-    for folder in (*parents, target.parent):
-        sync_folder(folder)
+    sync_all(folders)
 
 
 class _SessionOnly(msgspec.Struct):

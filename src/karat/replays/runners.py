@@ -13,7 +13,7 @@ import os
 import queue
 import subprocess
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -312,34 +312,22 @@ def read_outputs(folder: Path, expected: Sequence[TensorRecord]) -> Outputs:
 
 def values_outside_tensors(manifest: Manifest) -> Iterator[Finding]:
     """What a command was not given as a file, or could not give back as one."""
-    inputs = sum(1 for _ in plain_values(manifest.inputs))
-    expected = sum(1 for _ in plain_values(manifest.expected))
-    if inputs:
-        said = f"{inputs} of the inputs are no tensors; the command finds them in {{manifest}}, under inputs"
-        yield info("plain-values", said)
-    if expected:
-        said = f"{expected} of the expected values are no tensors, which a command cannot give back; they were not compared"
-        yield info("plain-values", said)
+    given = "the inputs are no tensors; the command finds them in {manifest}, under inputs"
+    lost = "the expected values are no tensors, which a command cannot give back; they were not compared"
+    for structure, said in ((manifest.inputs, given), (manifest.expected, lost)):
+        if number := sum(1 for _ in plain_values(structure)):
+            yield info("plain-values", f"{number} of {said}")
 
 
 def plain_values(structure: Any) -> Iterator[Any]:
     """Numbers, text and the like in a recorded structure; None is left out."""
-    if not isinstance(structure, dict):
-        if structure is not None:
-            yield structure
+    kind, content = next(iter(structure.items()), ("", ())) if isinstance(structure, dict) else ("", ())
+    if kind in {"tensor", "scalar"} or structure is None:
         return
-    kind = next(iter(structure), "")
-    inner: Iterable[Any]
-    if kind in {"tensor", "scalar"}:
-        return
-    if "fields" in structure:
-        inner = (value for _, value in structure["fields"])
-    elif kind.endswith("dict"):
-        inner = (value for _, value in structure[kind])
-    elif kind in {"tuple", "list", "set", "frozenset"}:
-        inner = structure[kind]
-    else:
+    if kind and ("fields" in structure or kind.endswith("dict")):
+        content = [value for _, value in structure.get("fields", content)]
+    elif kind not in {"tuple", "list", "set", "frozenset"}:
         yield structure
         return
-    for value in inner:
+    for value in content:
         yield from plain_values(value)

@@ -157,19 +157,15 @@ def wait_for_collectors(
 def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[StoredObject]:
     """Markers that are not ours, of processes that may be alive."""
     markers = [one for one in backend.list(COLLECTORS) if one.key != held.key]
-    if not markers:
-        return []
-    now = held.now()
-    return [one for one in markers if now - one.modified < times.collector and not _is_dead(backend, one.key)]
+    now = held.now() if markers else 0.0
+    return [one for one in markers if not _is_over(backend, one, now, times.collector)]
 
 
 def abandoned(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[str]:
     """Markers and leases that nobody renews any more."""
-    now = held.now()
-    others = [one for one in backend.list(COLLECTORS) if one.key != held.key]
-    markers = [one.key for one in others if now - one.modified >= times.collector or _is_dead(backend, one.key)]
-    leases = backend.list(LEASES)
-    return markers + [one.key for one in leases if now - one.modified >= times.lease or _is_dead(backend, one.key)]
+    now, kinds = held.now(), {COLLECTORS: times.collector, LEASES: times.lease}
+    found = [(one, longest) for prefix, longest in kinds.items() for one in backend.list(prefix)]
+    return [one.key for one, longest in found if one.key != held.key and _is_over(backend, one, now, longest)]
 
 
 def live_leases(backend: Backend, now: float, times: LeaseTimes) -> list[Lease]:
@@ -194,10 +190,12 @@ def store_busy(backend: Backend, busy: StoredObject) -> StoreProblem:
     return StoreProblem("store-busy", said, next_command=backend.look(busy.key), path=busy.key)
 
 
-def _is_dead(backend: Backend, key: str) -> bool:
-    """Whether it belonged to a process of this machine that has ended."""
+def _is_over(backend: Backend, one: StoredObject, now: float, longest: float) -> bool:
+    """Whether it was not renewed for so long, or belonged to a process of this machine that has ended."""
     try:
-        return _has_ended(msgspec.json.decode(backend.get(key), type=Lease).process)
+        return now - one.modified >= longest or _has_ended(
+            msgspec.json.decode(backend.get(one.key), type=Lease).process
+        )
     except (Absent, ValueError, RecursionError):
         return False
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -26,13 +26,14 @@ from karat.bundles.extents import check_range, open_plain
 from karat.bundles.layout import is_of_zips
 from karat.bundles.places import Place, open_pack, open_place
 from karat.findings import KaratError, UsageError
-from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
 from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of, name_of
-from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.system.command import Command
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
+
+if TYPE_CHECKING:
+    from karat.store.snapshot import Snapshot, SnapshotFile
 
 SCHEME = "store:"
 _ROOM = 192 << 20  # bytes of fetched objects that are kept in memory
@@ -46,6 +47,8 @@ class SnapshotPlace(Place):
     kind: Literal["folder", "zip", "store"] = "store"
 
     def __init__(self, backend: Backend, digest: str, name: str, *, pinned: bool = False) -> None:
+        from karat.store import snapshot as snapshots  # whoever names no store does without
+
         self.name, self.digest, self.backend = name, digest, backend
         self._area = KEPT if pinned else EXPIRING
         self.snapshot: Snapshot = snapshots.load(backend, digest, area=self._area)
@@ -75,6 +78,8 @@ class SnapshotPlace(Place):
 
     def parts_of(self, file: SnapshotFile) -> tuple[Part, ...]:
         """The objects that hold a file, or the pack that does."""
+        from karat.store.snapshot import pieces
+
         return pieces(file) if file.pack is None else (self.snapshot.packs[file.pack],)
 
     def object(self, part: Part, pack: int | None) -> _Bytes:
@@ -202,6 +207,8 @@ def open_word(word: str | Path, *, store: str | None = None) -> Place:
 
 
 def open_snapshot(backend: Backend, reference: str, name: str) -> SnapshotPlace:
+    from karat.store import pins, references
+
     found = references.resolve(backend, reference)
     references.check_signed(backend, found)
     pinned = pins.read(backend, found.digest) is not None

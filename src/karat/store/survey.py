@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from karat.bundles.cases import Case, cases, divide
-from karat.bundles.index import NAME as INDEX
+from karat.bundles.cases import Case, cases
 from karat.bundles.layout import SUMS
 from karat.bundles.manifest import NAME as MANIFEST, Identity, read
 from karat.bundles.places import Place, open_place, require_root
+from karat.bundles.verify import strays
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.system.command import Command
 from karat.tensors.tensor import Damaged
@@ -115,17 +115,8 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     alone = [group[0] for group in groups if len(group) == 1]
     sessions = {path: frozenset(c.manifest.session for c in g) for path, g in by_path.items()}
     findings = [
-        *(finding for place in places for finding in (*place.findings(), *_strays(place))),
-        *(
-            replace(
-                finding,
-                path=case.path,
-                where=case.place.name,
-                next=finding.next if finding.kind == "cannot-read" else _verify(case.place.name),
-            )
-            for case in alone
-            for finding in case.findings
-        ),
+        *(finding for place in places for finding in (*place.findings(), *_told(strays(place), place))),
+        *(replace(one, path=case.path) for case in alone for one in _told(case.findings, case.place)),
         *(_twice(group) for group in groups if len(group) > 1),
         *missing_cases(newest_claims(roots), sessions),
         *_without_program([case for case in alone if case.readable], required=require_program),
@@ -140,15 +131,11 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     )
 
 
-def _strays(place: Place) -> Iterator[Finding]:
-    """Files that belong to no case: most likely one that lost its manifest."""
-    for path in divide(place)[1]:
-        if path == INDEX:
-            continue  # the directory was unpacked from a zip
-        kind, said = "unexpected-file", f"{path}: expected only captured cases, found a file of none"
-        if path.endswith(".safetensors") or "/program/" in path or "/raw/" in path:
-            kind, said = "incomplete-case", f"{path}: expected a {MANIFEST} in its case's folder, found none"
-        yield fail(kind, said, path=path, where=place.name, next=_verify(place.name))
+def _told(found: Iterable[Finding], place: Place) -> Iterator[Finding]:
+    """Findings of a place, which say how to look at it."""
+    for one in found:
+        then = one.next if one.kind == "cannot-read" else _verify(place.name)
+        yield replace(one, where=place.name, next=then)
 
 
 def _open(root: str) -> Place:

@@ -17,7 +17,7 @@ from karat.bundles.verify import verify_place
 from karat.findings import CannotVerify, ExitCode, Finding, KaratError, UsageError, exit_code, fail
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count, grouped_lines
-from karat.store import backends, pins, references
+from karat.store import backends
 from karat.store.backends import (
     STAGING,
     TOUCHING,
@@ -26,12 +26,9 @@ from karat.store.backends import (
     StoredObject,
     StoreProblem,
     is_store_folder,
-    lifecycle,
     open_store,
 )
-from karat.store.leases import COLLECTORS, LEASES
 from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing, name_of
-from karat.store.pack import read_sums
 from karat.store.place import SnapshotPlace, open_word
 from karat.store.survey import lost_cases
 from karat.system.command import Command
@@ -40,8 +37,6 @@ from karat.system.processes import available_cores
 from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.verify/1"
-_FILES = {backends.NAME, lifecycle.KEY}
-_FOLDERS = (references.PREFIX, references.LINKS, pins.PREFIX, LEASES, COLLECTORS, STAGING, TOUCHING)
 Progress = Callable[[int, int], None]
 
 
@@ -75,6 +70,10 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def verify_store(backend: Backend, *, progress: Progress | None = None, workers: int = 16) -> VerifiedTarget:
     """Read every reference, snapshot and object; change nothing."""
+    from karat.store import leases, pins, references  # Whoever verifies files does without.
+    from karat.store.backends import lifecycle
+
+    folders = (references.PREFIX, references.LINKS, pins.PREFIX, leases.LEASES, leases.COLLECTORS, STAGING, TOUCHING)
     findings: list[Finding] = []
 
     def note(kind: str, message: str, key: str) -> None:
@@ -100,7 +99,7 @@ def verify_store(backend: Backend, *, progress: Progress | None = None, workers:
     for one in backend.list(""):
         if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
             there.append(one)
-        elif one.key not in _FILES and not one.key.startswith(_FOLDERS):
+        elif one.key not in {backends.NAME, lifecycle.KEY} and not one.key.startswith(folders):
             said = f"{one.key}: expected only what belongs to a store, found another file"
             note("unexpected-file", said, one.key)
         elif one.key.startswith(references.LINKS) and one.size:
@@ -145,6 +144,8 @@ def _tensors(place: SnapshotPlace, path: str, known: dict[str, int]) -> int:
 
 def _named_snapshots(backend: Backend, note: Callable[[str, str, str], None]) -> dict[str, str]:
     """Each snapshot's digest, with what names it."""
+    from karat.store import pins, references
+
     for key in references.unrecognised(backend):
         note("unexpected-file", f"{key}: expected a reference, found another name", key)
     named: dict[str, str] = {}
@@ -224,6 +225,8 @@ def _verify_place(place: Place, word: str, progress: Progress | None) -> Verifie
 
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:
     """The zips against SHA256SUMS, then each zip with its own index."""
+    from karat.store.pack import read_sums
+
     with closing(open_place(folder)) as place:
         try:
             sums = {path: digest for digest, path in read_sums(place.read(SUMS))}

@@ -7,8 +7,9 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
@@ -19,6 +20,9 @@ from karat.system.locks import nobody_writes
 
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 _PATIENCE = 2.0  # Seconds for whoever is saving a file to finish.
+_QUICK = 1e-4  # Seconds that a sync takes where there is no disk to wait for.
+_SYNCING = 8  # Threads that wait for the disk.
+_waits: dict[int, bool] = {}  # Device → whether its disk is slower than that.
 
 
 @contextlib.contextmanager
@@ -163,7 +167,7 @@ def _put(
     return name
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: str | Path) -> None:
     """Waits until the disk knows the names in a folder, or has a file."""
     if os.name == "nt":  # opens no folders
         return
@@ -173,6 +177,43 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_all(paths: Sequence[str | Path]) -> None:
+    """Waits for the disk for several files and folders at once, which it writes in one go.
+
+    The threads end with it: those of a pool that is kept would be missing in a fork. Where nothing has to be waited
+    for, as in memory, there are none.
+    """
+    left, errors = iter(paths), list[OSError]()
+
+    def work() -> None:
+        for path in left:  # a list's iterator gives each to one thread
+            try:
+                sync_folder(path)
+            except OSError as error:
+                errors.append(error)
+
+    threads = []
+    if _takes_time(paths[0]):
+        threads = [Thread(target=work) for _ in range(min(len(paths), _SYNCING) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _takes_time(path: str | Path) -> bool:
+    """Whether a file's disk makes whoever syncs wait; the first of a disk is synced to see that."""
+    disk = os.stat(path).st_dev  # noqa: PTH116 - quicker
+    if disk not in _waits:
+        begin = time.perf_counter()
+        sync_folder(path)
+        _waits[disk] = time.perf_counter() - begin > _QUICK
+    return _waits[disk]
 
 
 def copy_range(source: int, start: int, target: int, at: int, size: int) -> None:

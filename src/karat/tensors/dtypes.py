@@ -224,14 +224,14 @@ def stored(dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     return CODES["uint8" if packed and not shape else of.carrier], shown
 
 
-def for_dtype(dtype: str, *, equal_nan: bool = False) -> Tolerance:
+def for_dtype(dtype: str) -> Tolerance:
     of = dtype_named(dtype)
     # What is wider than float64 is held to float64's: what it is compared with seldom is wider.
     part = "float64" if of.bits == "|V16" and of.kind != "opaque" else _COMPLEX.get(dtype, dtype)
     rtol, atol = _TOLERANCES.get(part, (0.0, 0.0))
     if part not in _TOLERANCES and of.layout is not None and of.layout.mantissa:
         rtol, atol = 2.0**-of.layout.mantissa, 2.0 ** (1 - of.layout.bias - of.layout.mantissa)
-    return Tolerance(rtol=rtol, atol=atol, equal_nan=equal_nan, origin="dtype")
+    return Tolerance(rtol=rtol, atol=atol, origin="dtype")
 
 
 def tolerance_for(

@@ -19,6 +19,7 @@ float is infinite as a number, and judged at a quarter of its size.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -380,6 +381,7 @@ def _add(total: Sum, one: Values, other: Values, exponent: int) -> None:
     total.add(float(products.sum()), exponent)
 
 
+@lru_cache(1024)
 def has_arithmetic(dtype: Dtype) -> bool:
     """Whether this machine can compute with the dtype."""
     return dtype.kind != "opaque" and widened(dtype.name, np.empty(0, np.uint8)) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Te
     )
 
 
+@lru_cache(256)
 def name_of(dtype: np.dtype[Any]) -> str:
     if dtype.hasobject:
         raise CannotStore(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from fractions import Fraction
-from math import inf, prod, sqrt
+from math import inf, ldexp, prod, sqrt
 from typing import Any
 
 import msgspec
@@ -90,5 +90,11 @@ def sample_of(tensor: Tensor, most: int) -> Values | None:
 
 def root(square: Fraction) -> float:
     """The square root of a fraction, which may be larger or smaller than any float."""
-    shift = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
-    return as_float(Fraction(sqrt(square / Fraction(4) ** shift)) * Fraction(2) ** shift)
+    above, below = square.as_integer_ratio()
+    shift = (above.bit_length() - below.bit_length()) // 2
+    # Python divides whole numbers of any size with one rounding.
+    found = sqrt((above << max(0, -2 * shift)) / (below << max(0, 2 * shift)))
+    try:
+        return ldexp(found, shift)
+    except OverflowError:
+        return inf

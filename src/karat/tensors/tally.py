@@ -36,7 +36,8 @@ class Sum:
         self._unit = lower
 
     def value(self) -> Fraction:
-        return self._number * Fraction(2) ** self._unit
+        number, unit = self._number, self._unit
+        return Fraction(number << unit) if unit >= 0 else Fraction(number, 1 << -unit)
 
 
 def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any], int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,30 +57,21 @@ def pack(*, directories: tuple[str, ...], name: str | None, jobs: int | None, ou
     from karat.store import pack as packs
 
     # The other options are named as PackOptions names them.
-    options = packs.PackOptions(combined=_combined_name(name, os.environ), jobs=jobs or 0, **given)
+    options = packs.PackOptions(combined=_combined_name(name), jobs=jobs or 0, **given)
     packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
     return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
 
 
-def _combined_name(name: str | None, environ: Mapping[str, str]) -> str:
+def _combined_name(name: str | None) -> str:
     if name is None:
-        return f"golden_artifacts_{_hour(environ):%y%m%d%H}.zip"
+        from karat.captures.environment import build_time
+
+        return f"golden_artifacts_{build_time():%y%m%d%H}.zip"
     stem = name.removesuffix(".zip")
     plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
     if not plain or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
         raise UsageError(f"--name: expected a plain name, found {name!r}", next_command="karat pack --help")
     return f"{stem}.zip"
-
-
-def _hour(environ: Mapping[str, str]) -> datetime:
-    text = environ.get("SOURCE_DATE_EPOCH")
-    if not text:
-        return datetime.now(UTC)
-    try:
-        return datetime.fromtimestamp(int(text), UTC)
-    except (ValueError, OverflowError, OSError):
-        said = f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {text!r}"
-        raise UsageError(said, next_command="karat pack --help") from None
 
 
 @click.command(epilog=_VERIFY_EXAMPLES)
