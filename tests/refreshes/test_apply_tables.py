@@ -115,7 +115,7 @@ def test_a_vanished_model_refuses_the_table_and_prune_removes_it(world: World) -
     result = world.refresh(jobs, shards)
     (finding,) = [f for f in result.all_findings() if f.kind == "lost-rows"]
     assert finding.severity is Severity.FAIL
-    assert finding.message.endswith("are gone: b; if that is meant, --prune")
+    assert finding.message.endswith("1 of 2 rows is gone: b; if that is meant, --prune")
     assert "b,pass,3" in world.read()
     result = world.refresh(jobs, shards, options(prune=True))
     assert fails(result) == []

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import msgspec
 
 import karat
 from karat.bundles.manifest import Environment
-from karat.findings import CannotVerify, UsageError
+from karat.findings import CannotVerify
 from karat.system.ci import commit_of, image_of, run_of
+from karat.system.dates import build_time
 
 # fmt: off
 PACKAGES = (
@@ -43,16 +43,6 @@ def environment(root: Path, values: Iterable[Any] = ()) -> Environment:
 def created() -> str:
     """When it is captured, to the second."""
     return f"{build_time():%Y-%m-%dT%H:%M:%SZ}"
-
-
-def build_time() -> datetime:
-    """Now in UTC, or what SOURCE_DATE_EPOCH says."""
-    told = os.environ.get("SOURCE_DATE_EPOCH")
-    try:
-        return datetime.fromtimestamp(int(told), UTC) if told else datetime.now(UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        said = f"SOURCE_DATE_EPOCH: expected seconds since 1970, found {told!r}"
-        raise UsageError(said, next_command="unset SOURCE_DATE_EPOCH") from error
 
 
 @cache

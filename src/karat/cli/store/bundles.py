@@ -64,7 +64,7 @@ def pack(*, directories: tuple[str, ...], name: str | None, jobs: int | None, ou
 
 def _combined_name(name: str | None) -> str:
     if name is None:
-        from karat.captures.environment import build_time
+        from karat.system.dates import build_time
 
         return f"golden_artifacts_{build_time():%y%m%d%H}.zip"
     stem = name.removesuffix(".zip")
