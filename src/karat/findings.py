@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, StrEnum
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from functools import partial
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -239,12 +240,12 @@ KINDS: Mapping[str, Kind] = {
 UNVERIFIED = frozenset(name for name, kind in KINDS.items() if kind.unverified)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """One thing a person should know."""
 
     kind: str
-    severity: Severity
     message: str
+    severity: Severity
     path: str = ""
     metric: str | None = None
     where: str | None = None
@@ -257,28 +258,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def condemns(self) -> Literal["", "incomplete", "unfit"]:
         """Why a golden that this is said of must not be taken, unless somebody insists; nothing if it may be."""
         # A format of a third party may have kinds of its own.
-        known = self.severity is Severity.FAIL and self.kind in KINDS
-        return KINDS[self.kind].condemns if known else ""
+        return KINDS[self.kind].condemns if self.severity is Severity.FAIL and self.kind in KINDS else ""
 
 
-class _Details(TypedDict, total=False):
-    path: str
-    metric: str | None
-    where: str | None
-    numbers: Mapping[str, float | int | str | None]
-    next: str | None
-
-
-def fail(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    return Finding(kind=kind, severity=Severity.FAIL, message=message, **details)
-
-
-def warn(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    return Finding(kind=kind, severity=Severity.WARN, message=message, **details)
-
-
-def info(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
-    return Finding(kind=kind, severity=Severity.INFO, message=message, **details)
+fail = partial(Finding, severity=Severity.FAIL)
+warn = partial(Finding, severity=Severity.WARN)
+info = partial(Finding, severity=Severity.INFO)
 
 
 def parse_fail_on(words: Iterable[str], where: str, next_command: str) -> tuple[str, ...]:
@@ -296,11 +281,8 @@ def parse_fail_on(words: Iterable[str], where: str, next_command: str) -> tuple[
                 f"{suggest(word, [*severities, *KINDS])}",
                 next_command=next_command,
             )
-    kinds = [word for word in split if word in KINDS]
-    chosen = [word for word in split if word in severities]
-    if not chosen and "none" not in split:
-        chosen = ["fail"]
-    return (*chosen, *kinds)
+    kinds, chosen = ([word for word in split if word in known] for known in (KINDS, severities))
+    return (*(chosen or ([] if "none" in split else ["fail"])), *kinds)
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
