@@ -30,11 +30,11 @@ _ATTEMPTS = 3
 _CHUNK = 1 << 18
 _FILES_AT_ONCE = 8
 _NOTE_EVERY = 64
-
-
-def version(group: Group) -> str:
-    """What tells this content of a group from any other."""
-    return sha256_text(*(f"{e.name}\0{e.size}\0{e.tag or e.modified}" for e in group.entries))
+_KINDS = {
+    **dict.fromkeys(("NotFoundError", "FileNotFoundError", "PreconditionError"), "artifact-missing"),
+    **dict.fromkeys(("PermissionDeniedError", "UnauthenticatedError"), "artifact-forbidden"),
+}
+"""Obstore's name of an error → the kind of finding."""
 
 
 def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Bucket | Folder:
@@ -108,7 +108,9 @@ class Bucket:
         def obtain(watch: TransferProgress) -> Obtained:
             if group is None:
                 raise Unusable("artifact-missing", f"expected it in {self._address.url}, found no such objects")
-            with self._cache.shelf("bucket", self._address.url, group.id, version(group)) as shelf:
+            # What tells this content of the group from any other.
+            version = sha256_text(*(f"{e.name}\0{e.size}\0{e.tag or e.modified}" for e in group.entries))
+            with self._cache.shelf("bucket", self._address.url, group.id, version) as shelf:
                 if not group.packed:
                     return self._loose(group, wanted, shelf, watch)
                 here = shelf.complete(wanted)
@@ -174,45 +176,26 @@ class Bucket:
 
     def _read(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
         """The bytes from `start` up to `end`; after a cut, the rest is asked for."""
+        import obstore
+
         failures = 0
         while start < end:
             before, problem = start, None
+            options: dict[str, Any] = {"range": (start, end)} | ({"if_match": entry.tag} if entry.tag else {})
             try:
-                for chunk in self._stream(entry, start, end):
+                response = obstore.get(self._store, entry.name, options=options)  # type: ignore[arg-type]
+                if response.range != (start, end):
+                    problem = Unusable("transfer-failed", "expected the range that was asked for, found another")
+                for chunk in () if problem else response.stream(min_chunk_size=_CHUNK):
                     start += len(chunk)
-                    yield chunk
-            except Unusable:
-                raise
+                    yield bytes(chunk)
             except Exception as error:  # noqa: BLE001 - as above
-                problem = self._problem(error)
+                changed = type(error).__name__ == "PreconditionError"
+                said = "what was listed, found that it has changed"
+                said = said if changed else f"to read it{self._how}, found {reason_of(error)}"
+                problem = Unusable(_KINDS.get(type(error).__name__, "transfer-failed"), f"expected {said}")
             failures = int(problem is not None) if start > before else failures + 1
             if problem is not None and problem.kind != "transfer-failed":
                 raise problem
             if failures >= _ATTEMPTS:
                 raise problem or Unusable("transfer-failed", f"expected {end:,} bytes, found {start:,}")
-
-    def _stream(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
-        import obstore
-
-        options: dict[str, Any] = {"range": (start, end)}
-        if entry.tag is not None:
-            options["if_match"] = entry.tag
-        response = obstore.get(self._store, entry.name, options=options)  # type: ignore[arg-type]
-        if response.range != (start, end):
-            raise Unusable("transfer-failed", "expected the range that was asked for, found another")
-        for chunk in response.stream(min_chunk_size=_CHUNK):
-            yield bytes(chunk)
-
-    def _problem(self, error: Exception) -> Unusable:
-        """An error of obstore's as a kind of finding."""
-        kinds = {
-            "NotFoundError": "artifact-missing",
-            "FileNotFoundError": "artifact-missing",
-            "PermissionDeniedError": "artifact-forbidden",
-            "UnauthenticatedError": "artifact-forbidden",
-        }
-        name = type(error).__name__
-        if name == "PreconditionError":
-            return Unusable("artifact-missing", "expected what was listed, found that it has changed")
-        message = f"expected to read it{self._how}, found {reason_of(error)}"
-        return Unusable(kinds.get(name, "transfer-failed"), message, next_command=self._address.look)

@@ -70,7 +70,12 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.record = self._load()
+        self.record = ShelfRecord()
+        try:
+            with suppress(FileNotFoundError):
+                self.record = msgspec.json.decode(unsealed((folder / _RECORD).read_bytes()), type=ShelfRecord)
+        except (OSError, ValueError, RecursionError):
+            self.forget()
         with suppress(OSError):
             os.utime(folder)
 
@@ -145,8 +150,7 @@ class Shelf:
         fresh: dict[str, CachedFile] = {}
         try:
             for member in missing:
-                fill = partial(archive.extract, member)
-                fresh[member.name] = self.keep_member(member.name, fill)
+                fresh[member.name] = self.keep_member(member.name, partial(archive.extract, member))
         finally:
             self.learn(archive.names, fresh)
         return self.paths(here | fresh)
@@ -204,15 +208,6 @@ class Shelf:
 
     def paths(self, kept: Mapping[str, CachedFile]) -> dict[str, Path]:
         return {name: self.folder / one.file for name, one in kept.items()}
-
-    def _load(self) -> ShelfRecord:
-        try:
-            return msgspec.json.decode(unsealed((self.folder / _RECORD).read_bytes()), type=ShelfRecord)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, RecursionError):
-            self.forget()
-        return ShelfRecord()
 
 
 class RangeFile(io.RawIOBase):
@@ -308,11 +303,9 @@ class Cache:
         try:
             self.folder = self._own(wanted.absolute() / _LAYOUT)
         except OSError as error:
-            said = (
-                f"the cache in {wanted} cannot be used ({error.strerror or error}); nothing is kept for the next time"
-            )
             if notice is not None:
-                notice(said)
+                why = error.strerror or error
+                notice(f"the cache in {wanted} cannot be used ({why}); nothing is kept for the next time")
             self.folder, self._is_temporary = Path(tempfile.mkdtemp(prefix="karat-")), True
         for part in ("answers", "shelves", "locks"):
             (self.folder / part).mkdir(mode=0o700, exist_ok=True)
@@ -371,15 +364,10 @@ def evict(folder: Path, limit: int) -> None:
     for _, size, path in sorted(units, reverse=True):
         total += size
         if total > limit:
-            _remove(path)
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):  # it was a file, or is gone
+                path.unlink()
     for path in (folder / "locks").glob("*"):
         if not (folder / "shelves" / path.name).exists():
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
+            with suppress(OSError):
+                path.unlink()

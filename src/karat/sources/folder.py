@@ -87,8 +87,19 @@ class Folder:
 
     def listing(self) -> Listing:
         """Zip archives and folders of loose files; nothing is opened yet."""
+        try:
+            self._root = self._path.resolve(strict=True)
+            is_folder = self._root.is_dir()
+        except (OSError, RuntimeError) as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                said = f"expected a folder at {self._path}; it cannot be read ({_why(error)})"
+                raise CannotVerify(said, next_command=Command("ls", "-ld", str(self._path))) from None
+            is_folder = False
+        if not is_folder:
+            said = f"expected a folder at {self._path}, found none there"
+            raise UsageError(said, next_command="karat refresh --help")
         findings: list[Finding] = []
-        groups = self._find(findings)
+        groups = group_files(_walk(self._root, findings))
         self._groups = {group.id: group for group in groups}
         return Listing(
             source="folder",
@@ -111,20 +122,6 @@ class Folder:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
-
-    def _find(self, findings: list[Finding]) -> tuple[Group, ...]:
-        try:
-            self._root = self._path.resolve(strict=True)
-            is_folder = self._root.is_dir()
-        except (OSError, RuntimeError) as error:
-            if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                said = f"expected a folder at {self._path}; it cannot be read ({_why(error)})"
-                raise CannotVerify(said, next_command=Command("ls", "-ld", str(self._path))) from None
-            is_folder = False
-        if not is_folder:
-            said = f"expected a folder at {self._path}, found none there"
-            raise UsageError(said, next_command="karat refresh --help")
-        return group_files(_walk(self._root, findings))
 
     def _then(self, group: Group | None, problem: Unusable) -> str:
         """The command with which a person looks for themselves."""

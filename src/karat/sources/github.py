@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -83,9 +83,6 @@ class _Commit(msgspec.Struct, frozen=True):
     sha: str
 
 
-P = TypeVar("P", _Runs, _Jobs, _Artifacts)
-
-
 class GitHub(Forge):
     """One run, or all completed runs of a commit, of one repository."""
 
@@ -140,7 +137,11 @@ class GitHub(Forge):
     def listing(self) -> Listing:
         """Runs, jobs of every attempt, and artifacts."""
         try:
-            runs, findings = self._one_run() if self._run_id is not None else self._runs_of_commit()
+            if self._run_id is None:
+                runs, findings = self._runs_of_commit()
+            else:
+                runs = [run := self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)]
+                findings = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         except Refused as error:
             raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
         jobs: dict[int, list[CiJob]] = {}
@@ -193,22 +194,16 @@ class GitHub(Forge):
             newer=self._gh("list"),
         )
 
-    def _one_run(self) -> tuple[list[_GitHubRun], list[Finding]]:
-        run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)
-        going = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
-        return [run], going
-
     def _runs_of_commit(self) -> tuple[list[_GitHubRun], list[Finding]]:
         """Completed runs of the commit, and a warning for each that is not."""
         findings: list[Finding] = []
         sha = (self._sha or "").lower()
         if not _SHA.fullmatch(sha):  # the list of runs wants it in full
             sha = self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
-        found = self._all(f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha)
-        runs = [run for page in found for run in page.items]
+        runs: list[_GitHubRun] = self._all("runs", _Runs, "runs of the commit", findings, head_sha=sha)
         if self._workflows:
             runs = [run for run in runs if any(run.is_of(name) for name in self._workflows)]
-        done = sorted({run.id: run for run in runs if run.status == "completed"}.items())
+        done = [run for run in runs if run.status == "completed"]
         going = [run for run in runs if run.status != "completed"]
         if not done:
             of = f" of workflow {' or '.join(self._workflows)}" if self._workflows else ""
@@ -218,7 +213,7 @@ class GitHub(Forge):
                 next_command=self._gh("list", "--commit", sha),
             )
         findings += [self._still_going(run, "is left out") for run in going]
-        return [run for _, run in done], findings
+        return done, findings
 
     def _rerun(self, run: _GitHubRun, *words: str) -> Command:
         """Runs some of it again; what has not finished cannot be."""
@@ -232,9 +227,7 @@ class GitHub(Forge):
         return warn("not-refreshed", said, next=self._gh("watch", str(run.id)))
 
     def _jobs(self, run: _GitHubRun, findings: list[Finding]) -> list[CiJob]:
-        path = f"{self._home}/actions/runs/{run.id}/jobs"
-        pages = self._all(path, _Jobs, f"jobs of {run.label}", findings, filter="all")
-        found = {job.id: job for page in pages for job in page.items}
+        jobs: list[_GitHubJob] = self._all(f"runs/{run.id}/jobs", _Jobs, f"jobs of {run.label}", findings, filter="all")
         return [
             CiJob(
                 id=str(job.id),
@@ -247,13 +240,12 @@ class GitHub(Forge):
                 completed=job.completed_at.timestamp() if job.completed_at else None,
                 rerun=self._rerun(run, "--job", str(job.id)),
             )
-            for _, job in sorted(found.items())
+            for job in jobs
         ]
 
     def _artifacts(self, run: _GitHubRun, findings: list[Finding]) -> list[Artifact]:
-        path = f"{self._home}/actions/runs/{run.id}/artifacts"
-        pages = self._all(path, _Artifacts, f"artifacts of {run.label}", findings)
-        found = {artifact.id: artifact for page in pages for artifact in page.items}
+        path, what = f"runs/{run.id}/artifacts", f"artifacts of {run.label}"
+        artifacts: list[_Artifact] = self._all(path, _Artifacts, what, findings)
         return [
             Artifact(
                 id=str(artifact.id),
@@ -265,15 +257,17 @@ class GitHub(Forge):
                 digest=artifact.digest,
                 look=self._gh("download", str(run.id), "--name", artifact.name),
             )
-            for _, artifact in sorted(found.items())
+            for artifact in artifacts
         ]
 
-    def _all(self, path: str, kind: type[P], what: str, findings: list[Finding], **query: str) -> list[P]:
-        """Every page; says so if the server announced more than it gave."""
-        pages = list(self._client.pages(path, kind, **query, per_page=_PAGE))
+    def _all(
+        self, path: str, kind: type[_Runs | _Jobs | _Artifacts], what: str, findings: list[Finding], **query: str
+    ) -> list[Any]:
+        """The items of every page, by their numbers; says so if the server announced more than it gave."""
+        pages = list(self._client.pages(f"{self._home}/actions/{path}", kind, **query, per_page=_PAGE))
         said = max((page.total_count for page in pages), default=0)
-        given = len({item.id for page in pages for item in page.items})
-        if given < said:
-            message = f"expected {said} {what}, as GitHub says, found {given} in its listing"
+        found = {item.id: item for page in pages for item in page.items}
+        if len(found) < said:
+            message = f"expected {said} {what}, as GitHub says, found {len(found)} in its listing"
             findings.append(fail("not-refreshed", message, next=self._command()))
-        return pages
+        return [item for _, item in sorted(found.items())]

@@ -173,10 +173,15 @@ class _Fetch:
 
     def from_shelf(self, wanted: Wanted) -> Obtained | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
-        if self._shelf.record.names is None:
-            return None
-        if not self._still_the_same():
-            self._shelf.forget()
+        validator = self._shelf.record.validator
+        if self._shelf.record.names is not None and self._request.elsewhere:
+            same = False
+            if validator:  # asked without fetching it
+                key = "If-None-Match" if validator.startswith('"') else "If-Modified-Since"
+                with self._client.open(self._request.url, {key: validator}) as response:
+                    same = response.status_code == 304
+            if not same:
+                self._shelf.forget()
         return self._shelf.complete(wanted)
 
     def from_server(self, wanted: Wanted) -> Obtained:
@@ -207,17 +212,6 @@ class _Fetch:
             # The API knows another size than the store; some count what is unpacked.
             total = self._probe(total - TAIL, total)
         return total
-
-    def _still_the_same(self) -> bool:
-        """Whether what lies on the shelf is what a request would bring; asked without fetching it."""
-        validator = self._shelf.record.validator
-        if not self._request.elsewhere:
-            return True
-        if not validator:
-            return False
-        key = "If-None-Match" if validator.startswith('"') else "If-Modified-Since"
-        with self._client.open(self._request.url, {key: validator}) as response:
-            return response.status_code == 304
 
     def _probe(self, start: int, end: int) -> int | None:
         """Asks for one range; the true size of the archive, if the server gives ranges.
