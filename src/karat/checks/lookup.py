@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from karat.findings import CannotVerify, UsageError, suggest
+from karat.findings import UsageError, suggest
 from karat.goldens.paths import DATA_GLOBS, PathFilter, files_below, identity_of, identity_text, narrow, walk
 from karat.report.words import few
 from karat.settings import CheckSettings
@@ -124,7 +124,7 @@ class Tree:
                 )
         self._where = where
         self._named = root is not None
-        self._root = root or repository(where.cwd) or where.cwd
+        self._root = root or git.work_tree_around(where.cwd) or where.cwd
         self._prefix = f"{word.rstrip('/')}/" if word else ""
 
     def at(self, path: str) -> GoldenAt:
@@ -133,7 +133,7 @@ class Tree:
     @cached_property
     def _below(self) -> str:
         """The way from the root of the repository to this folder: rules and exemptions name goldens from there."""
-        root = repository(self._where.cwd) if self._named else None
+        root = git.work_tree_around(self._where.cwd) if self._named else None
         here = self._root.resolve()
         if root is None or not here.is_relative_to(root.resolve()):
             return ""
@@ -142,7 +142,7 @@ class Tree:
 
     @cached_property
     def _paths(self) -> list[str]:
-        if self._named or repository(self._root) is None:
+        if self._named or git.work_tree_around(self._root) is None:
             return files_below(self._root)
         return sorted(git.work_tree_files(self._root))
 
@@ -280,14 +280,6 @@ def same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def repository(start: Path) -> Path | None:
-    """The root of the work tree, if there is one and git can be asked; a golden that is named needs neither."""
-    try:
-        return git.find_root(start)
-    except CannotVerify:
-        return None
-
-
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     """One check to make; without `actual`, the run left nothing for this golden."""
 
@@ -327,7 +319,7 @@ def _another(word: str, path: Path, where: Where) -> None:
     """A file agrees with itself whatever it says, so that would be no check at all."""
     if not same_file(where.cwd / word, path):
         return
-    root, here = repository(where.cwd), path.resolve()
+    root, here = git.work_tree_around(where.cwd), path.resolve()
     kept = root is not None and here.is_file() and here.is_relative_to(root.resolve())
     committed = f"HEAD:{here.relative_to(root.resolve()).as_posix()}" if root and kept else "auto"
     raise UsageError(
@@ -341,7 +333,7 @@ def _named(word: str, cwd: Path) -> GoldenAt:
     path = cwd / word
     if ":" in word and not word.startswith("-") and not path.exists():
         return GoldenAt(name=word.partition(":")[2], path=cwd, revision=word)
-    root = repository(cwd)
+    root = git.work_tree_around(cwd)
     if root is not None and path.resolve().is_relative_to(root.resolve()):
         # From the root of the repository, which is what rules and exemptions know.
         return GoldenAt(name=path.resolve().relative_to(root.resolve()).as_posix(), path=path)

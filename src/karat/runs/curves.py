@@ -35,7 +35,12 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
                 round(value, settings.precision) if isfinite(value) else value for value in metric.values.tolist()
             ]
             metric = replace(metric, values=np.array(values, np.float64))  # noqa: PLW2901
-        thinned[name] = _declared(metric, settings.interval)
+        if steps := metric.steps.tolist():
+            # With its first and last step and its interval, as a block declares them.
+            guess = settings.interval or (steps[-1] - steps[-2] if len(steps) > 1 else 1)
+            fits = implied_steps(len(steps), steps[0], guess) == steps
+            metric = replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)  # noqa: PLW2901
+        thinned[name] = metric
     return replace(series, metrics=thinned), (*findings, *([short] if short else []))
 
 
@@ -50,10 +55,8 @@ def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[d
     for tag in taken:
         name = settings.rename.get(tag, tag)
         if name in renamed:
-            message = (
-                f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
-            )
-            findings.append(fail("duplicate-key", message, metric=name, next="karat config --show-origin"))
+            said = f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
+            findings.append(fail("duplicate-key", said, metric=name, next="karat config --show-origin"))
         renamed[name], origin[name] = metrics[tag], tag
     return renamed, findings
 
@@ -87,16 +90,6 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
         values[here] = metric.values[there]
         found[name] = replace(metric, steps=wanted, values=values)
     return found
-
-
-def _declared(metric: Metric, interval: int | None) -> Metric:
-    """The metric with its first and last step and its interval, as a block declares them."""
-    steps = metric.steps.tolist()
-    if not steps:
-        return metric
-    guess = interval or (steps[-1] - steps[-2] if len(steps) > 1 else 1)
-    fits = implied_steps(len(steps), steps[0], guess) == steps
-    return replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)
 
 
 def last_step(series: Series) -> int | None:

@@ -261,19 +261,16 @@ class _LogReader(SearchTimer):
         self.line, self.pattern, self.search = line, STEP, self.searches
         match = self.step_pattern.search(text)
         if match:
-            self.step = self.step_of(match.group(1) or "", line)
+            text_of_step = match.group(1) or ""
+            self.step = step_of(text_of_step.strip().replace(",", ""))
+            if self.step is None:
+                self.unusable("a step", text_of_step, STEP, line)
         for name, pattern in self.patterns:
             self.pattern = name
             match = pattern.search(text)
             if match:
                 self.take(name, match.group(1) or "", line)
         self.search = 0
-
-    def step_of(self, text: str, line: int) -> int | None:
-        step = step_of(text.strip().replace(",", ""))
-        if step is None:
-            self.unusable("a step", text, STEP, line)
-        return step
 
     def unusable(self, expected: str, text: str, name: str, line: int) -> None:
         message = f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"'
@@ -297,10 +294,8 @@ class _LogReader(SearchTimer):
         metrics = {name: Metric.of(held) for name, held in self.values.items() if held}
         for name in self.values if metrics else ():
             if name not in metrics:
-                message = (
-                    f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
-                )
-                self.odd.add(warn("lost-metric", message, metric=name, next="karat config --show-origin"))
+                said = f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
+                self.odd.add(warn("lost-metric", said, metric=name, next="karat config --show-origin"))
         if self.too_long:
             long = len(self.too_long)
             are = "1 line is" if long == 1 else f"{long} lines are"

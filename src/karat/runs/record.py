@@ -20,7 +20,7 @@ from karat.compare.gate.result import Judging
 from karat.compare.gate.table import like_golden
 from karat.compare.pairs import GoldenPair, compare
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity, UsageError, warn
+from karat.findings import UNVERIFIED, ExitCode, Finding, Severity, UsageError, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
@@ -44,7 +44,7 @@ from karat.system.ci import facts
 from karat.system.command import Command
 from karat.system.files import bytes_of, expecting
 from karat.system.foreign.limits import GOLDEN, read_plain
-from karat.system.git import find_root, only_writer
+from karat.system.git import only_writer, work_tree_around
 from karat.system.hashes import sha256_hex
 
 
@@ -159,19 +159,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 def record(golden: Path, actual: Sequence[str], options: RecordOptions) -> tuple[Recorded, ExitCode]:
     """Make or update a golden from what runs left."""
-    root = None if options.dry_run else _root_around(golden)
+    root = None if options.dry_run else work_tree_around(golden)
     # Samples and lock are read, then written: no other karat process may record here meanwhile.
     with only_writer(root) if root is not None else nullcontext() as temporary:
         return _Recording(golden, options, root, temporary).run(actual)
-
-
-def _root_around(golden: Path) -> Path | None:
-    """The work tree around a golden; None without one, or without git."""
-    folder = next(parent for parent in golden.resolve().parents if parent.is_dir())
-    try:
-        return find_root(folder)
-    except CannotVerify:
-        return None
 
 
 class _Judgement:
@@ -323,21 +314,18 @@ class _Recording:
             file = samples_path(self.path)
             self.kept += save(file, render_samples(samples), self.old_samples, root=self.root, temporary=self.temporary)
         if not same:
-            self._save(data, line)
+            root, seen = self.root, self.old_bytes
+            if root is not None and seen is not None:
+                path = self.path.resolve().relative_to(root.resolve()).as_posix()
+                entry = line.entries.get(line.path) if line else None
+                if not (entry and entry.sha256 == sha256_hex(seen)) and not is_committed(root, path, seen):
+                    self.kept.append(keep_edits(root, path, seen))
+            self.kept += save(self.path, data, seen, root=root, temporary=self.temporary)
         elif line is None or line.knows(data, origin):
             return "unchanged", False
         metrics = curves.matching(golden, self.options.metrics)
         locked = line is not None and line.note(data, origin, metrics)
         return ("unchanged" if same else "written"), locked
-
-    def _save(self, data: bytes, line: LockLine | None) -> None:
-        root, seen = self.root, self.old_bytes
-        if root is not None and seen is not None:
-            path = self.path.resolve().relative_to(root.resolve()).as_posix()
-            entry = line.entries.get(line.path) if line else None
-            if not (entry and entry.sha256 == sha256_hex(seen)) and not is_committed(root, path, seen):
-                self.kept.append(keep_edits(root, path, seen))
-        self.kept += save(self.path, data, seen, root=root, temporary=self.temporary)
 
     def _next(self, state: str, judged: _Judgement, samples: Samples | None) -> str | None:
         if state == "refused":
@@ -394,7 +382,7 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def lock_line(golden: Path, globs: Sequence[str], exclude: Sequence[str]) -> LockLine | None:
     """Where the lock would speak of this golden; None outside a repository or the golden paths."""
-    root = _root_around(golden)
+    root = work_tree_around(golden)
     if root is None:
         return None
     path = golden.resolve().relative_to(root.resolve()).as_posix()

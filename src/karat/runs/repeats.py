@@ -58,8 +58,7 @@ def fingerprint(path: Path) -> str:
             name = f"{file.relative_to(path).as_posix()}\0"
             whole.update(name.encode("utf-8", "surrogateescape"))
         with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                whole.update(block)
+            hashlib.file_digest(stream, lambda: whole)
     return whole.hexdigest()
 
 

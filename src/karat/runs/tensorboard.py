@@ -25,7 +25,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -176,13 +176,9 @@ def _sound(
     return [buffer[start:end] for start, end in pairs], lost
 
 
-def _stored(buffer: bytes, places: Steps) -> Steps:
+def _stored(buffer: bytes, places: Steps) -> U32:
     """The checksums that stand at the places."""
-    data = np.frombuffer(buffer, np.uint8)
-    stored = np.zeros(len(places), np.int64)
-    for byte in range(4):
-        stored |= data[places + byte].astype(np.int64) << (8 * byte)
-    return stored
+    return np.frombuffer(buffer, np.uint8)[places[:, None] + np.arange(4)].view("<u4").ravel()
 
 
 def _bad_length(offset: int) -> Finding:
@@ -244,7 +240,9 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-_FORMS = {1: struct.Struct("<f"), 2: struct.Struct("<d")}
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_FORMS = {1: _FLOAT, 2: _DOUBLE}
+_SCALARS = ("", "scalars")  # Plug-ins whose tensors of one element are scalars; others mean something else by them.
 
 
 def scalar(data: bytes) -> float | None:
@@ -258,11 +256,6 @@ def scalar(data: bytes) -> float | None:
     held = (raw for (number, kind), raws in tensor.items() if number in {4, 5, 6} and kind != VARINT for raw in raws)
     content = b"".join(held)
     return float(form.unpack(content)[0]) if form and count == 1 and len(content) == form.size else None
-
-
-_DOUBLE = struct.Struct("<d")
-_FLOAT = struct.Struct("<f")
-_SCALARS = ("", "scalars")  # Plug-ins whose tensors of one element are scalars; others mean something else by them.
 
 
 class Scalars:
@@ -300,7 +293,8 @@ class Scalars:
     def _value(self, value: Message, step: int) -> None:
         tag = value.get((1, BYTES), [b""])[-1]
         for metadata in value.get((9, BYTES), ()):  # only the first event of a tag says it
-            self.plugins[tag] = _plugin(metadata)
+            data = (message(inner).get((1, BYTES), []) for inner in message(metadata).get((1, BYTES), ()))
+            self.plugins[tag] = _text(next(chain.from_iterable(data), b""))
         plain, tensors = value.get((2, FIXED32)), value.get((8, BYTES))
         found = None
         if plain:
@@ -312,19 +306,9 @@ class Scalars:
             steps.append(step)
             values.append(found)
 
-    def sorted_curves(self) -> Iterator[tuple[str, tuple[Steps, Values, int]]]:
-        """Each tag with its steps, the last value of each, and how many values a later one replaced."""
-        for tag, (at, held) in self.curves.items():
-            yield _text(tag), _last_of_each(np.array(at, np.int64), np.array(held, np.float64))
-
 
 def _text(tag: bytes) -> str:
     return tag.decode("utf-8", "replace")
-
-
-def _plugin(metadata: bytes) -> str:
-    names = (name for inner in message(metadata).get((1, BYTES), ()) for name in message(inner).get((1, BYTES), ()))
-    return _text(next(names, b""))
 
 
 def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding, ...]]:
@@ -335,14 +319,16 @@ def read_events(paths: Sequence[Path]) -> tuple[dict[str, Metric], tuple[Finding
     curves: dict[str, tuple[Steps, Values]] = {}
     replaced = 0
     for file in files:
-        for tag, (steps, values, again) in file.sorted_curves():
+        for name, (at, held) in file.curves.items():
+            tag = _text(name)
+            steps, values, again = _last_of_each(np.array(at, np.int64), np.array(held, np.float64))
             replaced += again
             before = curves.get(tag)
             if before is not None:
                 kept = before[0] < steps[0]
                 replaced += int(len(kept) - kept.sum())
-                steps = np.concatenate([before[0][kept], steps])  # noqa: PLW2901
-                values = np.concatenate([before[1][kept], values])  # noqa: PLW2901
+                steps = np.concatenate([before[0][kept], steps])
+                values = np.concatenate([before[1][kept], values])
             curves[tag] = steps, values
     if replaced:
         several = f" over {len(files)} event files" if len(files) > 1 else ""

@@ -28,6 +28,7 @@ from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens import formats
 from karat.goldens.shapes import Reading, Series, Steps, Values
 from karat.report.json import encode_report
+from karat.report.terminal import aligned, widths
 from karat.report.words import count, few
 from karat.runs.curves import names_in, settings_like
 from karat.runs.read import read_run
@@ -60,9 +61,6 @@ WIDEST = 3.0  # A tolerance is never more than so many times what was seen: beyo
 _SMALLEST_SPREAD = 0.1  # Of log deviations; a few runs that happen to agree in theirs do not prove that all would.
 _NEAR_ZERO = 1e-2  # A curve with values below this share of its median size has no use for a relative tolerance.
 
-Windows: TypeAlias = Callable[[str, Steps], "tuple[int, int] | None"]
-"""Metric and steps → the window of the median by which it is judged; None: step by step."""
-
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for one metric, and what is known of it."""
@@ -87,11 +85,16 @@ def runs_needed(rate: float) -> int:
 
 
 def recommend(
-    series: Sequence[Series], reference: Series, *, rate: float, windows: Windows = lambda _metric, _steps: None
+    series: Sequence[Series],
+    reference: Series,
+    *,
+    rate: float,
+    windows: Callable[[str, Steps], tuple[int, int] | None] = lambda _metric, _steps: None,
 ) -> list[Recommendation]:
     """A rule for every metric that all runs have.
 
-    `reference` is the golden. If it is none of the runs, all of them are fresh to it.
+    `reference` is the golden. If it is none of the runs, all of them are fresh to it. `windows`: metric and steps → the
+    window of the median by which it is judged; None: step by step.
     """
     others = [one for one in series if one is not reference]
     inside = len(others) < len(series)
@@ -239,7 +242,13 @@ def tolerances(
 ) -> Tolerances:
     """What repeats of one test recommend: the runs that are named, and the samples of a golden."""
     book = rules or RuleBook()
-    against = _read_golden(golden) if golden is not None else None
+    against = None
+    if golden is not None:
+        with expecting(f"read the golden {golden}", golden):
+            against = formats.read(read_plain(golden, GOLDEN)).golden
+        if not isinstance(against, Series):
+            said = f"expected a series in {golden}, found {f'a {against.shape}' if against else 'no golden'}"
+            raise UsageError(said, next_command="karat tolerance --help")
     repeats, findings = _read_repeats(runs, golden, settings_like(against, settings or RecordSettings()))
     findings += copies(repeats)
     series = [one for r in repeats if isinstance(one := r.reading.golden, Series)]
@@ -329,15 +338,6 @@ def _read_repeats(
     return repeats, findings
 
 
-def _read_golden(path: str) -> Series:
-    with expecting(f"read the golden {path}", path):
-        golden = formats.read(read_plain(path, GOLDEN)).golden
-    if not isinstance(golden, Series):
-        said = f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}"
-        raise UsageError(said, next_command="karat tolerance --help")
-    return golden
-
-
 def snippet(found: Tolerances) -> str:
     """The rules as they would stand in karat.toml."""
     rules = ["# before all other [[rules]]: of those that match a metric, the first one counts\n"]
@@ -360,8 +360,7 @@ def toml_text(text: str) -> str:
 def lines(found: Tolerances) -> Iterator[str]:
     golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
     yield f"{count(len(found.runs), 'run')}{golden}"
-    header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "catches")
-    rows = [header]
+    rows = [("metric", "check", "tolerance", "seen", "alarms", "expected", "catches")]
     for one in found.metrics:
         relative, scale = ("", 1.0) if one.atol else ("%", 100.0)
         exact = one.check == "exact"
@@ -376,9 +375,9 @@ def lines(found: Tolerances) -> Iterator[str]:
                 "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    columns = widths(rows)
     for row in rows:
-        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield aligned(row, columns, left=len(columns)).rstrip()
     for finding in sorted(found.findings, key=lambda f: f.severity.rank):
         yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
     yield ""

@@ -122,6 +122,13 @@ def find_root(start: Path) -> Path | None:
     return _around(start, out)
 
 
+def work_tree_around(path: Path) -> Path | None:
+    """The same for a file or folder that need not be there; None also where git cannot be asked, for who needs it for little."""
+    with suppress(CannotVerify):
+        return find_root(next(folder for folder in (path, *path.resolve().parents) if folder.is_dir()))
+    return None
+
+
 def root_and_head(start: Path) -> tuple[Path, str]:
     """The top folder of the work tree and its HEAD commit, from one question; fails without either."""
     out = run_git(start, "rev-parse", "--show-toplevel", "--verify", "HEAD^{commit}")
