@@ -74,11 +74,9 @@ def diff_options(config: Config, *, history: bool | None = None, **rest: Any) ->
 
     return DiffOptions(
         history=config.history if history is None else history,
-        globs=config.paths,
-        exclude=config.exclude,
-        cases=config.cases,
         rules=config.rule_book(),
         status=config.status,
+        **config.places(),
         **rest,
     )
 
@@ -103,6 +101,8 @@ def check(  # noqa: PLR0913 - one parameter per option
     results, or several of them; shards of one table are joined. `golden` is the golden or the folder where goldens are;
     `auto` finds it by identity. `rows` are globs of the rows that `actual` has to have, if it is a part of a table.
     """
+    from msgspec.structs import replace
+
     from karat.checks.check import CheckOptions, check as check_
     from karat.checks.lookup import Where
     from karat.config import load
@@ -128,7 +128,6 @@ def check(  # noqa: PLR0913 - one parameter per option
         past()  # which may take long the first time: once, and not in each process
     words = [actual] if isinstance(actual, str | Path) else list(actual)
     refresh_ = config.refresh
-    tables = refresh_.tables
 
     def mapped(path: str, known: Mapping[str, str]) -> tuple[str | None, Mapping[str, str]]:
         from karat.refreshes.identity import target_of_result
@@ -138,30 +137,20 @@ def check(  # noqa: PLR0913 - one parameter per option
     options = CheckOptions(
         where=Where(
             cwd=Path(cwd).absolute(),
-            globs=tuple(config.paths),
-            exclude=tuple(config.exclude),
             only=tuple(only),
-            cases=tuple(config.cases),
-            settings=config.check,
+            settings=replace(config.check, improved=improved) if improved else config.check,
             identity=identity or {},
             patterns=(*refresh_.members, *refresh_.artifacts) if refresh_.target else (),
             mapped=mapped if refresh_.members and refresh_.target else None,
+            **config.places(),
         ),
         today=day(os.environ),
-        rules=config.rule_book(),
-        status=tuple(config.status),
-        record=config.record,
-        exemptions=tuple(config.exempt),
-        flaky=suite.flaky if (suite := config.suite_tree()) else lambda _path: (),
-        fill=tables.fill if tables else {},
         exact=tuple(exact),
         jobs=jobs,
-        improved=improved or config.check.improved,
-        unknown=config.check.unknown,
-        unknown_rows=config.check.unknown_rows,
         rows=tuple(rows),
         environment=os.environ,
         past=past,
+        **config.checking(),
     )
     return check_([str(word) for word in words], str(golden), options)
 

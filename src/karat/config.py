@@ -36,20 +36,7 @@ if TYPE_CHECKING:
     from karat.presets.suite import Suite
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-TABLES: Mapping[str, type[msgspec.Struct]] = {
-    "refresh": RefreshSettings,
-    "check": CheckSettings,
-    "record": RecordSettings,
-    "audit": AuditSettings,
-    "bundles": BundleSettings,
-    "snapshots": SnapshotSettings,
-    "store": StoreSettings,
-    "policy": PolicySettings,
-    "suite": SuiteSettings,
-}
-"""Table of karat.toml → the struct that declares its keys, and an attribute of `Config`."""
 _GOLDENS = ("paths", "exclude", "cases")
-_TOP = ("preset", "history", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
@@ -87,6 +74,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         book = RuleBook.of(self.rules)
         return RuleBook(book.rules, suite.rules) if (suite := self.suite_tree()) is not None else book
 
+    def places(self) -> dict[str, Any]:
+        """Where goldens are and what their paths say, as the options of many a room have it."""
+        return {"globs": tuple(self.paths), "exclude": tuple(self.exclude), "cases": tuple(self.cases)}
+
+    def checking(self) -> dict[str, Any]:
+        """How results are checked, as `CheckOptions` has it."""
+        suite, tables = self.suite_tree(), self.refresh.tables
+        told: dict[str, Any] = {"flaky": suite.flaky} if suite else {}
+        told |= {"rules": self.rule_book(), "status": tuple(self.status), "record": self.record}
+        return {**told, "exemptions": tuple(self.exempt), "fill": tables.fill if tables else {}}
+
     def suite_tree(self) -> Suite | None:
         """What the suite's own tree says about its gate, if the preset knows where."""
         if self.suite == SuiteSettings():
@@ -95,6 +93,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
         preset = [rule for rule in self.rules if rule.origin.startswith("preset ")]
         return Suite(self.suite, self.root, preset)
+
+
+_DEFAULTS = {name: getattr(Config(), name) for name in Config.__struct_fields__}
+TABLES = {name: type(value) for name, value in _DEFAULTS.items() if isinstance(value, msgspec.Struct)}
+"""Table of karat.toml → the struct that declares its keys, and an attribute of `Config`."""
+_TOP = ("preset", "history", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
 
 
 def find(start: Path) -> Path | None:

@@ -43,9 +43,6 @@ def options(preset: str) -> CheckOptions:
         today=date(2026, 5, 1),
         rules=config.rule_book(),
         status=tuple(config.status),
-        improved=config.check.improved,
-        unknown=config.check.unknown,
-        unknown_rows=config.check.unknown_rows,
     )
 
 

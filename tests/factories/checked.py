@@ -6,6 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from karat.checks.check import CheckOptions, check
 from karat.checks.lookup import Where
 from karat.checks.report import Checked, CheckReport
@@ -17,7 +19,8 @@ TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fa
 
 
 def options(cwd: Path, **sets: Any) -> CheckOptions:
-    where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=sets.pop("settings", CheckSettings()))
+    said = {name: sets.pop(name) for name in CheckSettings.__struct_fields__ if name in sets}
+    where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=replace(sets.pop("settings", CheckSettings()), **said))
     return CheckOptions(where=where, today=TODAY, **sets)
 
 

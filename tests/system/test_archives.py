@@ -233,7 +233,7 @@ def test_a_dense_bomb_is_refused() -> None:
 
 
 def central(data: bytes) -> int:
-    return find_directory(io.BytesIO(data)).start
+    return find_directory(io.BytesIO(data))[0]
 
 
 def test_more_bytes_than_declared_are_not_written() -> None:
@@ -331,12 +331,10 @@ def test_zip64_is_read() -> None:
 
 def with_zip64_end(data: bytes, count: int | None = None) -> bytes:
     """The same archive with the end record that only archives above 4 GiB have."""
-    directory = find_directory(io.BytesIO(data))
+    start, size, held = find_directory(io.BytesIO(data))
     body, end = data[:-22], len(data) - 22
-    members = directory.count if count is None else count
-    record = struct.pack(
-        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members, directory.size, directory.start
-    )
+    members = held if count is None else count
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members, size, start)
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1)
     last = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     return body + record + locator + last

@@ -31,7 +31,7 @@ from karat.goldens import formats
 from karat.goldens.paths import PathFilter, identity_of, narrow
 from karat.goldens.shapes import Document, Reading, Series, Table
 from karat.runs.read import read_run
-from karat.settings import CheckExemption, Improved, RecordSettings, Unknown
+from karat.settings import CheckExemption, CheckSettings, RecordSettings, Unknown
 from karat.system import git
 from karat.system.ci import facts
 from karat.system.command import Command
@@ -61,18 +61,20 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a golden → column, row and origin of what its suite never fails."""
     fill: Mapping[str, str] = msgspec.field(default_factory=dict)  # Column → what an empty cell of a result stands for.
     exact: tuple[str, ...] = ()
-    improved: Improved = "warn"
-    unknown: Unknown = "warn"
-    unknown_rows: Unknown | None = None
     rows: tuple[str, ...] = ()  # Globs of the rows that this shard of a table has; none: it is the whole table.
     jobs: int | None = 1  # Processes to check with; None for as many as there are cores and work for.
     past: Callable[[], Past | None] = lambda: None  # The moves of earlier refreshes; asked when something failed.
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Where the CI says who it is; `facts` reads nothing else of it."""
 
+    @property
+    def settings(self) -> CheckSettings:
+        return self.where.settings
+
     def on_unknown(self, metric: str) -> Unknown:
         """What it means that a golden does not know this."""
-        return self.unknown_rows or self.unknown if metric == UNKNOWN["row"] else self.unknown
+        rows = self.settings.unknown_rows if metric == UNKNOWN["row"] else None
+        return rows or self.settings.unknown
 
 
 def check(words: Sequence[str], golden: str, options: CheckOptions) -> CheckReport:
@@ -145,7 +147,7 @@ def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Check
     """A result that was named needs a golden; one that merely lay in a folder is unknown."""
     golden = pairing.golden.name if pairing.golden else None
     outcome = CheckOutcome.MISSING_GOLDEN
-    if actual.inside is not None and options.unknown == "ignore":
+    if actual.inside is not None and options.settings.unknown == "ignore":
         return Checked(actual=actual.name, golden=golden, outcome=outcome)
     # Where the next check would find this golden.
     proposed = f"goldens/{actual.inside or actual.path.name}"
@@ -154,7 +156,7 @@ def _no_golden(actual: Actual, pairing: Pairing, options: CheckOptions) -> Check
     take = _take(actual.name, golden or (proposed if usual else None), options)
     found = Finding(
         kind="missing-golden",
-        severity=Severity.FAIL if actual.inside is None else Severity(options.unknown),
+        severity=Severity.FAIL if actual.inside is None else Severity(options.settings.unknown),
         path=golden or actual.name,
         message=f"expected a golden for {actual.name}, found none: {pairing.why or f'there is no {golden}'}",
         next=take,
@@ -189,14 +191,14 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
         shape=golden.shape if golden else "*",
         exact=options.exact,
         status=options.status,
-        requests=options.where.settings.requests,
+        requests=options.settings.requests,
         exempt=exemptions.covering,
     )
     shards = []
     for shard in (actual, *pairing.more):
         got = read_run(shard.path, options.record, shape=golden.shape if golden else None)
         if isinstance(golden, Table) and isinstance(got.golden, Table) and shard.path.is_file():
-            got = like_golden(read_plain(shard.path), got, golden, judging, options.where.settings.columns)
+            got = like_golden(read_plain(shard.path), got, golden, judging, options.settings.columns)
         shards.append((shard.name, got))
     got = join_shards(shards) if pairing.more else shards[0][1]
     results, findings = _gate(expected, got, judging, options)
@@ -217,13 +219,13 @@ def _compare(pairing: Pairing, actual: Actual, at: GoldenAt, expected: Reading, 
     if got.golden is None or grave or any(r.metric == ROWS and r.missing == r.total for r in results):
         take = None
     for result in results:
-        improved, severity = Severity(options.improved), Severity.WARN
+        improved, severity = Severity(options.settings.improved), Severity.WARN
         if result.metric in unknown:
             severity = Severity(options.on_unknown(result.metric))
         if found := finding(result, improved=improved, unknown=severity, next_command=look):
             told.append(found)
     outcome = _outcome(results, told, got, options)
-    if outcome is CheckOutcome.NOTHING_COMPARED and not _any_fails(told):
+    if outcome is CheckOutcome.NOTHING_COMPARED and all(f.severity is not Severity.FAIL for f in told):
         message = (
             "nothing was compared that could have failed: every metric is only shown;"
             ' a rule with check = "approx" or an rtol makes one count'
@@ -278,10 +280,6 @@ def _against_past(
         yield replace(result, history=found)
 
 
-def _any_fails(findings: Iterable[Finding]) -> bool:
-    return any(f.severity is Severity.FAIL for f in findings)
-
-
 def _commands(
     actual: Actual,
     at: GoldenAt,
@@ -299,13 +297,13 @@ def _commands(
     # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
     if any(absent(result) and result.metric != ROWS for result in results):
         return None, look
-    shut = SHUT | ({CheckOutcome.IMPROVED} if options.improved == "fail" else set())
+    shut = SHUT | ({CheckOutcome.IMPROVED} if options.settings.improved == "fail" else set())
     take = _take(
         actual.name,
         golden,
         options,
         name=at.name,
-        failing=any(r.outcome in shut for r in results) or _any_fails(told),
+        failing=any(r.outcome in shut for r in results) or any(f.severity is Severity.FAIL for f in told),
         fewer=any(r.metric == ROWS and r.missing for r in results),
     )
     # No command takes a table in pieces from this disk.
@@ -423,15 +421,13 @@ class CheckExemptions:
 
 
 def _speaks_of(entry: CheckExemption, metric: str, row: str | None) -> bool:
-    if not fnmatchcase(metric, entry.metric):
-        return False
+    inside = entry.row is not None and row is not None and fnmatchcase(row, entry.row)
     if metric == ROWS:
         # That a row is there at all is not a matter of values.
-        inside = entry.row is None or (row is not None and fnmatchcase(row, entry.row))
-        return entry.covers == "missing" and inside
-    if entry.row is None:
-        return row is None
-    return row is not None and fnmatchcase(row, entry.row)
+        inside = entry.covers == "missing" and (inside or entry.row is None)
+    else:
+        inside = inside or (entry.row is None and row is None)
+    return inside and fnmatchcase(metric, entry.metric)
 
 
 def _about(entry: CheckExemption, kind: str, severity: Severity, what: str) -> Finding:

@@ -28,6 +28,7 @@ from karat.system.command import Command
 
 _EVENTS = "tfevents"
 _CANDIDATES_SHOWN = 6
+_TABLE = ".csv"  # What may be put together from shards, by its name.
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 Identity: TypeAlias = Mapping[str, str]
 _is_result = PathFilter(DATA_GLOBS)
@@ -37,11 +38,6 @@ class Actual(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     name: str  # As a person would write it.
     inside: str | None = None  # Its path below the folder that was named, if one was.
-
-    @property
-    def stem(self) -> str:
-        """The name without what only says how it is stored."""
-        return self.path.name if self.path.is_dir() else self.path.stem
 
 
 def actuals_of(word: str, cwd: Path) -> list[Actual]:
@@ -197,7 +193,9 @@ class Tree:
                 names = few([f"{self._below}{path}" for path in others], _CANDIDATES_SHOWN)
                 raise UsageError(
                     f"expected one golden for {actual.name}, found {len(others)} by its {how}: {names}",
-                    next_command=_check_command(actual.name, self._where.from_here(self._root / others[0])),
+                    next_command=Command(
+                        "karat", "check", actual.name, "--golden", self._where.from_here(self._root / others[0])
+                    ),
                 )
             if others:
                 return self.at(others[0]), ""
@@ -219,21 +217,22 @@ class Tree:
             stem = actual.inside if actual.path.is_dir() else actual.inside.rpartition(".")[0]
             yield self._by_stem.get(stem, ()), "path"
         if identity:
-            yield self._alike(self._by_identity.fitting(identity), actual), "identity"
+            paths = self._by_identity.fitting(identity)
+            # Of several goldens, those called as the result is: its name tells what its folders do not.
+            named = set(self._by_name.get(actual.path.name, ())) if len(paths) > 1 else set()
+            others = [p for p in paths if not same_file(self._root / p, actual.path)] if named else []
+            yield [path for path in others if path in named] or paths, "identity"
         if actual.inside is not None and "/" in actual.inside:
             return  # its folders say which case it is; a name alone would be another case's
-        named = [*self._by_name.get(actual.path.name, ())]
+        named_so = [*self._by_name.get(actual.path.name, ())]
         if actual.path.is_dir():
-            named += self._by_file_stem.get(actual.stem, ())
+            named_so += self._by_file_stem.get(actual.path.name, ())
         # A golden whose path says something else of itself is another case's.
         own = self._identities
-        yield [p for p in named if all(own[p][key] == identity[key] for key in own[p].keys() & identity)], "file name"
-
-    def _alike(self, paths: Sequence[str], actual: Actual) -> Sequence[str]:
-        """Of several goldens, those called as the result is: its name tells what its folders do not."""
-        named = set(self._by_name.get(actual.path.name, ())) if len(paths) > 1 else set()
-        others = [p for p in paths if not same_file(self._root / p, actual.path)] if named else []
-        return [path for path in others if path in named] or paths
+        yield (
+            [p for p in named_so if all(own[p][key] == identity[key] for key in own[p].keys() & identity)],
+            "file name",
+        )
 
 
 class IdentityIndex:
@@ -324,7 +323,7 @@ def _another(word: str, path: Path, where: Where) -> None:
     committed = f"HEAD:{here.relative_to(root.resolve()).as_posix()}" if root and kept else "auto"
     raise UsageError(
         f"expected a result and a golden, found {word} as both: nothing can differ from itself",
-        next_command=_check_command(word, committed),
+        next_command=Command("karat", "check", word, "--golden", committed),
     )
 
 
@@ -350,18 +349,13 @@ def _all_found(words: Sequence[str], tree: Tree, where: Where) -> list[Pairing]:
             if at is None or actual.inside is None:
                 continue
             other = owners.setdefault(at.name, actual)
-            if other is not actual and not _is_table(at):
+            if other is not actual and not at.name.endswith(_TABLE):
                 # Two results of one folder claim one golden: at least one of them is another's.
                 raise UsageError(
                     f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
-                    next_command=_check_command(other.name, where.from_here(at.path)),
+                    next_command=Command("karat", "check", other.name, "--golden", where.from_here(at.path)),
                 )
     return _shards_together(pairings)
-
-
-def _is_table(at: GoldenAt) -> bool:
-    """Whether a golden may be put together from shards, by its name."""
-    return at.name.endswith(".csv")
 
 
 def _shards_together(pairings: Sequence[Pairing]) -> list[Pairing]:
@@ -369,7 +363,7 @@ def _shards_together(pairings: Sequence[Pairing]) -> list[Pairing]:
     together: dict[object, Pairing] = {}
     for number, pairing in enumerate(pairings):
         at, actual = pairing.golden, pairing.actual
-        shard = at is not None and _is_table(at) and actual is not None and actual.path.is_file()
+        shard = at is not None and at.name.endswith(_TABLE) and actual is not None and actual.path.is_file()
         key = at.name if at is not None and shard else number
         if (first := together.setdefault(key, pairing)) is not pairing and actual is not None:
             together[key] = msgspec.structs.replace(first, more=(*first.more, actual))
@@ -386,7 +380,3 @@ def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:
         if (p.golden is not None and narrow(p.golden.name, where.only))
         or (p.golden is None and p.actual is not None and p.actual.inside is None)
     ]
-
-
-def _check_command(result: str, golden: str) -> str:
-    return Command("karat", "check", result, "--golden", golden)

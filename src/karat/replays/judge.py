@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from karat.bundles.cases import Case, Spool
 from karat.bundles.manifest import Identity, Manifest
-from karat.findings import UNVERIFIED, ExitCode, Finding, KaratError, Severity, exit_code, fail, info, warn
+from karat.findings import UNVERIFIED, ExitCode, Finding, KaratError, Ranked, Severity, exit_code, fail, info, warn
 from karat.replays.options import CaseOptions
 from karat.report.result import Result
 from karat.tensors.comparison import Comparison, Criteria
@@ -24,7 +23,7 @@ from karat.tensors.dtypes import tolerance_for
 from karat.tensors.tensor import Damaged
 
 
-class ReplayOutcome(StrEnum):
+class ReplayOutcome(Ranked):
     """What became of a case, worst first."""
 
     DAMAGED = "damaged"  # Its bytes are not what was captured; it was not run.
@@ -32,11 +31,6 @@ class ReplayOutcome(StrEnum):
     MISMATCH = "mismatch"
     NOT_COMPARED = "not-compared"  # It ran, and there was nothing to hold its outputs against.
     MATCH = "match"
-
-    @property
-    def rank(self) -> int:
-        """0 for the worst, so that sorting puts it first."""
-        return list(ReplayOutcome).index(self)
 
 
 class ReplayedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,8 +135,13 @@ def compared(
 ) -> ReplayedCase:
     found = tuple(findings)
     replayed = _finished(case, _outcome(comparisons, found), *found)
-    if options.rtol is None and options.atol is None:
-        comparisons = tuple(map(_as_recorded, comparisons))
+    recorded = options.rtol is None and options.atol is None
+    comparisons = tuple(
+        replace(one, tolerance=replace(one.tolerance, origin="recorded"))
+        if recorded and one.tolerance is not None and one.tolerance.origin == "given"
+        else one
+        for one in comparisons
+    )
     return replace(replayed, comparisons=comparisons)
 
 
@@ -154,13 +153,6 @@ def _outcome(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...])
         return ReplayOutcome.MISMATCH
     unknown = not comparisons or any(f.kind in UNVERIFIED for f in findings)
     return ReplayOutcome.NOT_COMPARED if unknown else ReplayOutcome.MATCH
-
-
-def _as_recorded(comparison: Comparison) -> Comparison:
-    tolerance = comparison.tolerance
-    if tolerance is None or tolerance.origin != "given":
-        return comparison
-    return replace(comparison, tolerance=replace(tolerance, origin="recorded"))
 
 
 def verify_expected(case: Case) -> None:

@@ -20,7 +20,6 @@ from karat.system.secrets import CLOUD
 
 Framework: TypeAlias = Literal["torch", "jax", "numpy"]
 Progress: TypeAlias = Callable[[int, int], None]
-DEFAULT_TIMEOUT = 600.0  # Seconds; a program that hangs must not hold a CI job for hours.
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -58,9 +57,6 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
         return [_PLACEHOLDER.sub(lambda match: places.get(match[1], match[0]), word) for word in self.words]
 
 
-RunnerSpec: TypeAlias = FunctionSpec | CommandSpec
-
-
 class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a case is loaded, and its outputs compared."""
 
@@ -70,11 +66,11 @@ class CaseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    runner: RunnerSpec
+    runner: FunctionSpec | CommandSpec
     only: tuple[str, ...] = ()  # Globs of case paths or test ids; empty for all cases.
     case: CaseOptions = CaseOptions()
     store: str | None = None
-    timeout: float | None = DEFAULT_TIMEOUT
+    timeout: float | None = 600.0  # Seconds; a program that hangs must not hold a CI job for hours.
     jobs: int = 1
     keep: Path | None = None
     env_pass: tuple[str, ...] = ()

@@ -26,8 +26,7 @@ from karat.system.secrets import withhold
 
 _KEPT = "replayed"
 # pytest: 0 passed, 1 failed, 2 interrupted, 3 internal error, 4 usage, 5 nothing collected.
-_UNKNOWN = ExitCode.CANNOT_VERIFY
-_PYTEST_CODES = {0: ExitCode.OK, 1: ExitCode.FAIL, 3: _UNKNOWN, 4: ExitCode.USAGE, 5: _UNKNOWN}
+_PYTEST_CODES = {0: ExitCode.OK, 1: ExitCode.FAIL, 4: ExitCode.USAGE, **dict.fromkeys((3, 5), ExitCode.CANNOT_VERIFY)}
 
 
 def replay(bundle: str | Path, options: ReplayOptions, progress: Progress | None = None) -> ReplayReport:
@@ -102,9 +101,7 @@ def run_pytest(bundle: str, options: ReplayOptions, words: Sequence[str]) -> int
 
 def with_next_command(case: ReplayedCase, bundle: str, options: ReplayOptions) -> ReplayedCase:
     alone = Command(*_command(bundle, options), "--only", case.path, "--keep", _KEPT)
-    verify = Command("karat", "verify", bundle)
-    if options.store:
-        verify = verify.plus("--store", options.store)
+    verify = Command("karat", "verify", bundle, *(("--store", options.store) if options.store else ()))
     findings = tuple(
         f
         if f.next or f.severity is not Severity.FAIL

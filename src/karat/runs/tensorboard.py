@@ -178,7 +178,8 @@ def _sound(
 
 def _stored(buffer: bytes, places: Steps) -> U32:
     """The checksums that stand at the places."""
-    return np.frombuffer(buffer, np.uint8)[places[:, None] + np.arange(4)].view("<u4").ravel()
+    stored: U32 = np.frombuffer(buffer, np.uint8)[places[:, None] + np.arange(4)].view("<u4").ravel()
+    return stored
 
 
 def _bad_length(offset: int) -> Finding:

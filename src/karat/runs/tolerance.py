@@ -245,10 +245,11 @@ def tolerances(
     against = None
     if golden is not None:
         with expecting(f"read the golden {golden}", golden):
-            against = formats.read(read_plain(golden, GOLDEN)).golden
-        if not isinstance(against, Series):
-            said = f"expected a series in {golden}, found {f'a {against.shape}' if against else 'no golden'}"
+            held = formats.read(read_plain(golden, GOLDEN)).golden
+        if not isinstance(held, Series):
+            said = f"expected a series in {golden}, found {f'a {held.shape}' if held else 'no golden'}"
             raise UsageError(said, next_command="karat tolerance --help")
+        against = held
     repeats, findings = _read_repeats(runs, golden, settings_like(against, settings or RecordSettings()))
     findings += copies(repeats)
     series = [one for r in repeats if isinstance(one := r.reading.golden, Series)]

@@ -87,14 +87,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     info: zipfile.ZipInfo
 
 
-class Directory(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an archive's central directory lies, as its end record says."""
-
-    start: int
-    size: int
-    count: int
-
-
 class Archive:
     """An opened zip archive whose every name has been looked at."""
 
@@ -104,27 +96,27 @@ class Archive:
         Whoever allows more than stored and deflated unpacks them by other means than `extract`.
         """
         self._limits = most or Limits()
-        directory = find_directory(file)
-        if directory.count > self._limits.members:
-            held = f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
+        start, size, announced = find_directory(file)
+        if announced > self._limits.members:
+            held = f"at most {self._limits.members:,} members are allowed, it holds {announced:,}"
             raise _refused(f"{held}; {limits.MEMBERS.setting}")
-        if directory.size > self._limits.members * self._limits.header:
-            raise _refused(f"its central directory alone takes {directory.size:,} bytes; {limits.MEMBERS.setting}")
+        if size > self._limits.members * self._limits.header:
+            raise _refused(f"its central directory alone takes {size:,} bytes; {limits.MEMBERS.setting}")
         # Counted by hand: what `zipfile` makes of a million headers, it makes before anyone can count.
-        headers = _read_at(file, directory.start, directory.size)
+        headers = _read_at(file, start, size)
         at = count = 0
-        while at + _CENTRAL_SIZE <= len(headers) and count <= directory.count:
+        while at + _CENTRAL_SIZE <= len(headers) and count <= announced:
             at += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", headers, at + 28))
             count += 1
-        if at != len(headers) or count != directory.count:
-            raise _corrupt(f"its directory does not hold the {directory.count:,} members it announces")
+        if at != len(headers) or count != announced:
+            raise _corrupt(f"its directory does not hold the {announced:,} members it announces")
         try:
             self._zip = zipfile.ZipFile(file)
         except _BROKEN as error:
             raise _corrupt(f"its central directory does not parse ({error})") from None
-        if self._zip.start_dir != directory.start or len(self._zip.infolist()) != directory.count:
+        if self._zip.start_dir != start or len(self._zip.infolist()) != announced:
             raise _corrupt("two readings of its end record disagree")
-        members = _members(self._zip.infolist(), directory.start, methods)
+        members = _members(self._zip.infolist(), start, methods)
         self.members = {member.name: member for member in members}
 
     @property
@@ -169,8 +161,11 @@ class Archive:
             raise _corrupt(f"{shown(member.name)} should unpack to {member.size:,} bytes and gives {written:,}")
 
 
-def find_directory(file: BinaryIO) -> Directory:
-    """Where the central directory lies; says apart what is cut from what never was a zip."""
+def find_directory(file: BinaryIO) -> tuple[int, int, int]:
+    """Where the central directory begins, its size, and how many members it announces.
+
+    Says apart what is cut from what never was a zip.
+    """
     size = file.seek(0, 2)
     for comment in (0, _LONGEST_COMMENT):  # most have none, and a remote tail is dear
         tail_start = max(0, size - comment - _END_SIZE - _LOCATOR_SIZE - _END64_SIZE)
@@ -201,7 +196,7 @@ def find_directory(file: BinaryIO) -> Directory:
         raise _refused("it is one part of an archive in several parts")
     if start + length != end:
         raise _corrupt("its central directory is not where its end record says")
-    return Directory(start=start, size=length, count=count)
+    return start, length, count
 
 
 def _find_end(tail: bytes) -> int | None:
@@ -226,7 +221,10 @@ def _members(infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collecti
     ends = _ends(infos, directory)
     seen: dict[str, str] = {}
     for info in infos:
-        name = _plain_name(info)
+        parts = [part for part in info.orig_filename.split("/") if part not in {"", "."}]
+        name = "/".join(parts)
+        if wrong := not_plain(info.orig_filename) or (None if parts or info.is_dir() else "is empty"):
+            raise _refused(f"the name {shown(info.orig_filename)} {wrong}")
         _check_kind(info, name, methods)
         if info.is_dir():
             continue
@@ -263,18 +261,6 @@ def _ends(infos: Sequence[zipfile.ZipInfo], directory: int) -> dict[int, int]:
         # than that between two members is a gap that nobody needs to fetch.
         ends[info.header_offset] = min(end, least + 0xFFFF + 24)
     return ends
-
-
-def _plain_name(info: zipfile.ZipInfo) -> str:
-    """The member's name as a plain relative path."""
-    name = info.orig_filename
-    wrong = not_plain(name)
-    parts = [part for part in name.split("/") if part not in {"", "."}]
-    if not wrong and not parts and not info.is_dir():
-        wrong = "is empty"
-    if wrong:
-        raise _refused(f"the name {shown(name)} {wrong}")
-    return "/".join(parts)
 
 
 def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> None:

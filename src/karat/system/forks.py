@@ -92,7 +92,12 @@ def _fork(count: int, queue: int, worker: Worker[Any]) -> list[tuple[int, IO[byt
     forked: list[tuple[int, IO[bytes]]] = []
     for _ in range(count):
         try:
-            file = _unnamed_file()
+            if hasattr(os, "memfd_create"):
+                file: IO[bytes] = os.fdopen(os.memfd_create("karat"), "w+b")
+            else:
+                from tempfile import TemporaryFile
+
+                file = TemporaryFile()  # noqa: SIM115 - `spread` closes it
             sys.stdout.flush()
             sys.stderr.flush()
             pid = os.fork()
@@ -102,14 +107,6 @@ def _fork(count: int, queue: int, worker: Worker[Any]) -> list[tuple[int, IO[byt
             _serve(queue, worker, file)
         forked.append((pid, file))
     return forked
-
-
-def _unnamed_file() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("karat"), "w+b")
-    from tempfile import TemporaryFile
-
-    return TemporaryFile()
 
 
 def _serve(queue: int, worker: Worker[Any], file: IO[bytes]) -> None:

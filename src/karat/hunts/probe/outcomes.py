@@ -242,21 +242,8 @@ def golden_value(metric: MetricSettings, run: RunOutput, root: Path) -> float:
         try:
             # What karat.toml says where hunt.toml lies.
             config = load(root)
-            globs, exclude, cases = tuple(config.paths), tuple(config.exclude), tuple(config.cases)
-            tables = config.refresh.tables
-            options = CheckOptions(
-                where=Where(cwd=root, globs=globs, exclude=exclude, cases=cases, settings=config.check),
-                today=dt.datetime.now(dt.UTC).date(),
-                rules=config.rule_book(),
-                status=tuple(config.status),
-                record=config.record,
-                exemptions=tuple(config.exempt),
-                flaky=suite.flaky if (suite := config.suite_tree()) else lambda _path: (),
-                fill=tables.fill if tables else {},
-                improved=config.check.improved,
-                unknown=config.check.unknown,
-                unknown_rows=config.check.unknown_rows,
-            )
+            where = Where(cwd=root, settings=config.check, **config.places())
+            options = CheckOptions(where=where, today=dt.datetime.now(dt.UTC).date(), **config.checking())
             report = check([str(result)], str(root / (metric.golden or "")), options)
         except KaratError as error:
             raise Unverified(f"{metric.name}: {error}") from error
