@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from karat.settings import Improved
     from karat.system.command import Command
 
-Progressed = Callable[[int, int], None]
-
 
 def diff(  # noqa: PLR0913 - one parameter per option
     old: str | Path | None = None,
@@ -225,7 +223,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
 
 
 def replay(
-    bundle: str | Path, run: str | None = None, *, progress: Progressed | None = None, **rest: Any
+    bundle: str | Path, run: str | None = None, *, progress: Callable[[int, int], None] | None = None, **rest: Any
 ) -> ReplayReport:
     """Run captured programs on this machine, and compare their outputs with the captured ones.
 

@@ -54,12 +54,6 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
     options: CaseOptions
 
 
-class WorkerReady(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker has the function, or says why not."""
-
-    problem: str | None = None
-
-
 class CaseJob(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     work: str
@@ -163,13 +157,11 @@ class Worker(WorkerProcess):
 
     def __init__(self, setup: WorkerSetup, environment: Mapping[str, str]) -> None:
         super().__init__("karat.replays.worker", environment)
-        try:
-            ready = self.ask(setup, WorkerReady, _IMPORT_TIMEOUT)
-        except Garbled:
-            ready = None
-        if ready is not None and ready.problem is None:
+        module, problem = setup.function.module, None
+        with contextlib.suppress(Garbled):
+            problem = self.ask(setup, str, _IMPORT_TIMEOUT)  # Why it does not have the function; empty if it has.
+        if problem == "":
             return
-        module, problem = setup.function.module, ready.problem if ready else None
         if problem is None:
             how = self.how_it_ended(_IMPORT_TIMEOUT)
             problem = f"expected to import {module}, but {how}{printed_last(self.log)}"
@@ -237,17 +229,6 @@ def printed_last(log: IO[bytes] | Path) -> str:
     return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""
 
 
-def _scrub_log(log: Path) -> None:
-    """Hide secrets that a program printed, if it did; block by block, since a log may be long."""
-    secrets, clean = secrets_in(os.environ), log.with_name(f"{log.name}.clean")
-    if not secrets:
-        return
-    with contextlib.suppress(FileNotFoundError), log.open("rb") as old, clean.open("wb") as new:
-        while block := old.read(_BLOCK):
-            new.write(scrub(block + old.readline(_BLOCK), secrets))
-        clean.replace(log)
-
-
 class WorkFolders:
     """A folder for each case to be replayed in, kept if asked for, else removed afterwards."""
 
@@ -275,7 +256,13 @@ class WorkFolders:
     def done(self, folder: Path) -> str | None:
         """Where to look at it, if it is kept."""
         if self.kept:
-            _scrub_log(folder / LOG)
+            log, clean, secrets = folder / LOG, folder / f"{LOG}.clean", secrets_in(os.environ)
+            if secrets:
+                # What a program printed of them is hidden, block by block, since a log may be long.
+                with contextlib.suppress(FileNotFoundError), log.open("rb") as old, clean.open("wb") as new:
+                    while block := old.read(_BLOCK):
+                        new.write(scrub(block + old.readline(_BLOCK), secrets))
+                    clean.replace(log)
             return str(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return None

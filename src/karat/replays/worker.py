@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.replays.options import FunctionSpec
-from karat.replays.processes import LOG, CaseJob, WorkerReady, WorkerSetup, receive, send
+from karat.replays.processes import LOG, CaseJob, WorkerSetup, receive, send
 
 
 def main() -> int:
@@ -34,9 +34,9 @@ def main() -> int:
     try:
         function = load_function(setup.function)
     except CannotImport as error:
-        send(answers, WorkerReady(problem=str(error)))
+        send(answers, str(error))
         return 0
-    send(answers, WorkerReady())
+    send(answers, "")
     # After the user's module: it may have to be the first to import its framework.
     from karat.replays.calls import Caller
 

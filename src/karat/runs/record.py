@@ -193,6 +193,7 @@ class _Recording:
         self.root, self.temporary = root, temporary
         self.kept: list[Finding] = []
         self.old_samples: bytes | None = None
+        self.line: LockLine | None = None  # As it was before anything was written.
         self.options = options
         self.settings = options.settings
         if golden.is_symlink():  # asked before anything is written, the samples too
@@ -308,7 +309,7 @@ class _Recording:
         if self.options.dry_run:
             return ("unchanged" if same else "would-write"), False
         # Read before anything is written: a lock with conflict markers stops all of it.
-        line = lock_line(self.path, self.options.globs, self.options.exclude)
+        line = self.line = lock_line(self.path, self.options.globs, self.options.exclude)
         origin = origin_of(os.environ, accepted=accepted)
         if samples is not None:
             file = samples_path(self.path)
@@ -338,9 +339,8 @@ class _Recording:
             return str(Command("karat", "tolerance", "--golden", str(self.path)))
         if state != "written":
             return None
-        line = lock_line(self.path, self.options.globs, self.options.exclude)
-        look = Command("karat", "diff", "--only", line.path) if line else Command("git", "diff", "--", str(self.path))
-        return str(look)
+        words = ("karat", "diff", "--only", self.line.path) if self.line else ("git", "diff", "--", str(self.path))
+        return str(Command(*words))
 
     def _take(self, state: str, judged: _Judgement, *, locked: bool) -> str | None:
         """What takes the run in spite of what is said of it, or for good."""
@@ -352,8 +352,8 @@ class _Recording:
         if state != "written":
             return None
         # Neither without the other.
-        line = lock_line(self.path, self.options.globs, self.options.exclude) if locked else None
-        return str(Command("git", "add", str(self.path), *([os.path.relpath(line.file)] if line else [])))
+        lock = [os.path.relpath(self.line.file)] if self.line and locked else []
+        return str(Command("git", "add", str(self.path), *lock))
 
 
 class LockLine(msgspec.Struct, frozen=True, kw_only=True):

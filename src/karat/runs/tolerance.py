@@ -103,50 +103,45 @@ def recommend(
     for name in names:
         steps, values = grid([one.metrics[name] for one in (reference, *others)])
         usable = np.isfinite(values).all(axis=0)
-        if usable.any():
-            window = windows(name, steps[usable])
-            runs = len(others) + inside
-            found.append(_recommendation(name, steps[usable], values[:, usable], runs=runs, window=window, rate=rate))
+        if not usable.any():
+            continue
+        # The golden's values are in the first row, a run's in each other.
+        steps, values, check = steps[usable], values[:, usable], "approx"
+        if (window := windows(name, steps)) is not None:
+            within = (steps >= window[0]) & (steps <= window[1])
+            chosen = values[:, within] if within.any() else values
+            values, check = np.median(chosen, axis=1)[:, None], "median"
+        # Relative deviations are for values on one side of zero, and far enough from it.
+        size = np.abs(values)
+        typical = float(np.median(size))
+        one_side = bool((values > 0).all() or (values < 0).all())
+        relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
+        allowed = observed = shift = 0.0
+        if check == "approx" and bool((values == values[0]).all()):
+            check = "exact"
+        else:
+            # How far each run is from each of them as the golden, at its worst step.
+            errors = [np.abs(values - golden) / (np.abs(golden) if relative else 1.0) for golden in values]
+            apart = np.array([error.max(axis=1) for error in errors])
+            observed = float(apart.max())
+            allowed = _rounded_up(_widened(apart[0, 1:], observed, rate))
+            shift = _smallest_shift(values, allowed, relative=relative)
+        fresh = len(values) - 1
+        found.append(
+            Recommendation(
+                metric=name,
+                check=check,
+                runs=len(others) + inside,
+                steps=len(steps),
+                rtol=allowed if relative else 0.0,
+                atol=0.0 if relative else allowed,
+                observed=observed,
+                rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
+                rate_expected=1 / (fresh + 1),
+                smallest_shift=shift,
+            )
+        )
     return found
-
-
-def _recommendation(
-    name: str, steps: Steps, values: Matrix, *, runs: int, window: tuple[int, int] | None, rate: float
-) -> Recommendation:
-    """The rule for one metric: the golden's values are in the first row, a run's in each other."""
-    check = "approx"
-    if window is not None:
-        inside = (steps >= window[0]) & (steps <= window[1])
-        chosen = values[:, inside] if inside.any() else values
-        values, check = np.median(chosen, axis=1)[:, None], "median"
-    # Relative deviations are for values on one side of zero, and far enough from it.
-    size = np.abs(values)
-    typical = float(np.median(size))
-    one_side = bool((values > 0).all() or (values < 0).all())
-    relative = one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
-    allowed = observed = shift = 0.0
-    if check == "approx" and bool((values == values[0]).all()):
-        check = "exact"
-    else:
-        # How far each run is from each of them as the golden, at its worst step.
-        errors = [np.abs(values - golden) / (np.abs(golden) if relative else 1.0) for golden in values]
-        apart = np.array([error.max(axis=1) for error in errors])
-        observed = float(apart.max())
-        allowed = _rounded_up(_widened(apart[0, 1:], observed, rate))
-        shift = _smallest_shift(values, allowed, relative=relative)
-    fresh = len(values) - 1
-    return Recommendation(
-        metric=name,
-        check=check,
-        runs=runs,
-        steps=len(steps),
-        rtol=allowed if relative else 0.0,
-        atol=0.0 if relative else allowed,
-        observed=observed,
-        rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
-        rate_expected=1 / (fresh + 1),
-        smallest_shift=shift,
-    )
 
 
 def _smallest_shift(values: Matrix, allowed: float, *, relative: bool) -> float:
@@ -344,18 +339,15 @@ def snippet(found: Tolerances) -> str:
     rules = ["# before all other [[rules]]: of those that match a metric, the first one counts\n"]
     for one in found.metrics:
         # All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in.
-        rules.append(f'[[rules]]\nmetric = {toml_text(escape(one.metric))}\ncheck = "{one.check}"\n')
+        # JSON's escapes are TOML's, but for the one character that only TOML forbids.
+        metric = json.dumps(escape(one.metric), ensure_ascii=False).replace("\x7f", "\\u007F")
+        rules.append(f'[[rules]]\nmetric = {metric}\ncheck = "{one.check}"\n')
         if one.check != "exact":
             rules.append(f"rtol = {one.rtol!r}\natol = {one.atol!r}\n")
         if one.check == "approx":
             rules.append("outliers = 0\noutliers_max = 0\n")
         rules.append("\n" if one is not found.metrics[-1] else "")
     return "".join(rules) if found.metrics else ""
-
-
-def toml_text(text: str) -> str:
-    """A TOML string; JSON's escapes are TOML's, but for the one character that only TOML forbids."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def lines(found: Tolerances) -> Iterator[str]:

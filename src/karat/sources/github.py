@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
-from karat.net.client import Advice, Refused, Retry
+from karat.net.client import Advice, Refused
 from karat.net.forges import GITHUB_HEADERS, github_host, github_root, github_token, is_repository
-from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
+from karat.sources.source import Artifact, CiJob, Listing, Run
 from karat.sources.transfer import ArtifactRequest, Forge
-from karat.system.archives import Limits
 from karat.system.command import Command
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -86,7 +85,7 @@ class _Commit(msgspec.Struct, frozen=True):
 class GitHub(Forge):
     """One run, or all completed runs of a commit, of one repository."""
 
-    def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
+    def __init__(
         self,
         repo: str,
         *,
@@ -94,10 +93,9 @@ class GitHub(Forge):
         sha: str | None = None,
         workflows: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        retry: Retry | None = None,
-        limits: Limits | None = None,
-        notice: Notice | None = None,
+        **rest: Any,
     ) -> None:
+        """`rest` is what `Forge` takes."""
         if not is_repository("github", repo):
             raise UsageError(
                 f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
@@ -128,10 +126,8 @@ class GitHub(Forge):
             token,
             env,
             headers=GITHUB_HEADERS,
-            retry=retry,
-            limits=limits,
-            notice=notice,
             advice=Advice(again=self._command(), login=Command("gh", "auth", verb, "--hostname", host)),
+            **rest,
         )
 
     def listing(self) -> Listing:

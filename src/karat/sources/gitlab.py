@@ -9,18 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify, Finding, UsageError, fail, warn
-from karat.net.client import Advice, Refused, Retry
+from karat.net.client import Advice, Refused
 from karat.net.forges import gitlab_root, gitlab_token, is_repository
-from karat.sources.source import Artifact, CiJob, Listing, Notice, Run
+from karat.sources.source import Artifact, CiJob, Listing, Run
 from karat.sources.transfer import ArtifactRequest, Forge
-from karat.system.archives import Limits
 from karat.system.command import Command
 
 _PAGE = 100
@@ -109,17 +108,16 @@ class _Seen(msgspec.Struct, frozen=True):
 class GitLab(Forge):
     """One pipeline of one project, with every pipeline that it started."""
 
-    def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
+    def __init__(
         self,
         project: str | int | None,
         pipeline_id: int | str | None,
         *,
         env: Mapping[str, str] | None = None,
-        retry: Retry | None = None,
-        limits: Limits | None = None,
-        notice: Notice | None = None,
         clock: Callable[[], float] = time.time,
+        **rest: Any,
     ) -> None:
+        """`rest` is what `Forge` takes."""
         env = os.environ if env is None else env
         named = str(project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or "")
         example = ("karat", "refresh", "--source", "gitlab", "--project")
@@ -138,10 +136,8 @@ class GitLab(Forge):
             gitlab_token(env),
             env,
             headers={"Accept": "application/json"},
-            retry=retry,
-            limits=limits,
-            notice=notice,
             advice=Advice(again=self._command(), login="export GITLAB_TOKEN=YOUR_TOKEN"),
+            **rest,
         )
 
     def listing(self) -> Listing:

@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify
-from karat.net.client import Advice, Client, Refused, Retry, Token, error_text
+from karat.net.client import Client, Refused, Token, error_text
 from karat.net.transport import shown
 from karat.sources.cache import SMALL, TAIL, Cache, Changed, Shelf
 from karat.sources.source import Artifact, Fetched, Notice, Obtained, Progress, TransferProgress, Wanted, fetch_one
@@ -56,30 +56,22 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Forge(ABC):
     """What GitHub and GitLab have in common: a client with its cache, and artifacts fetched side by side."""
 
-    def __init__(  # noqa: PLR0913 - every part can be replaced by a test
+    def __init__(
         self,
         root: str,
         token: Token | None,
         env: Mapping[str, str],
         *,
-        headers: Mapping[str, str],
-        retry: Retry | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
-        advice: Advice | None = None,
+        **rest: Any,
     ) -> None:
+        """`rest` is the client's: headers, retry and advice."""
         self._workers = worker_count(env)
         self._limits = limits or Limits()
         self._cache = Cache(env, notice=notice)
         self._client = Client(
-            root,
-            token,
-            headers=headers,
-            retry=retry,
-            answers=self._cache.answers,
-            connections=self._workers,
-            notice=notice,
-            advice=advice,
+            root, token, answers=self._cache.answers, connections=self._workers, notice=notice, **rest
         )
 
     def fetch(
@@ -187,12 +179,18 @@ class _Fetch:
     def from_server(self, wanted: Wanted) -> Obtained:
         """The wanted members by ranges where that saves bytes, else out of the whole archive."""
         self._all_here = False
-        total = self._true_size()
+        said = self._request.artifact.size
+        total = None  # The archive's size by the server that has it; it stays None if it is small, or sent whole.
+        if said is None or said > SMALL:
+            total = self._probe(0, SMALL) if said is None else self._probe(max(0, said - TAIL), said)
+            if said is not None and total is not None and said > total > SMALL:
+                # The API knows another size than the store; some count what is unpacked.
+                total = self._probe(total - TAIL, total)
         if total is not None and total > SMALL:
             found = self._shelf.unpack_ranges(total, self._byte_range, self._limits, wanted, self._watch)
             if found is not None:
                 return found
-        self._watch.begin(total or self._request.artifact.size)
+        self._watch.begin(total or said)
         whole = self._byte_range(0, total if total and total <= SMALL else None)
         # The whole archive must be what the server's digest says.
         kind, _, expected = (self._request.artifact.digest or "").partition(":")
@@ -201,17 +199,6 @@ class _Fetch:
                 find_directory(file)  # a page, or half an archive, has a name of its own
             raise Unusable("artifact-corrupt", f"expected bytes with sha256 {expected}, found {found_digest}")
         return self._shelf.unpack_file(whole, self._limits, wanted)
-
-    def _true_size(self) -> int | None:
-        """The archive's size by the server that has it; None if it is small, or sent whole."""
-        said = self._request.artifact.size
-        if said is not None and said <= SMALL:
-            return None
-        total = self._probe(0, SMALL) if said is None else self._probe(max(0, said - TAIL), said)
-        if said is not None and total is not None and said > total > SMALL:
-            # The API knows another size than the store; some count what is unpacked.
-            total = self._probe(total - TAIL, total)
-        return total
 
     def _probe(self, start: int, end: int) -> int | None:
         """Asks for one range; the true size of the archive, if the server gives ranges.

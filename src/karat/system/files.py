@@ -195,7 +195,13 @@ def sync_all(paths: Sequence[str | Path]) -> None:
                 errors.append(error)
 
     threads = []
-    if _takes_time(paths[0]):
+    disk = os.stat(paths[0]).st_dev  # noqa: PTH116 - quicker
+    if disk not in _waits:
+        # The first of a disk is synced to see whether it makes whoever syncs wait.
+        begin = time.perf_counter()
+        sync_folder(paths[0])
+        _waits[disk] = time.perf_counter() - begin > _QUICK
+    if _waits[disk]:
         threads = [Thread(target=work) for _ in range(min(len(paths), _SYNCING) - 1)]
     for thread in threads:
         thread.start()
@@ -204,16 +210,6 @@ def sync_all(paths: Sequence[str | Path]) -> None:
         thread.join()
     if errors:
         raise errors[0]
-
-
-def _takes_time(path: str | Path) -> bool:
-    """Whether a file's disk makes whoever syncs wait; the first of a disk is synced to see that."""
-    disk = os.stat(path).st_dev  # noqa: PTH116 - quicker
-    if disk not in _waits:
-        begin = time.perf_counter()
-        sync_folder(path)
-        _waits[disk] = time.perf_counter() - begin > _QUICK
-    return _waits[disk]
 
 
 def copy_range(source: int, start: int, target: int, at: int, size: int) -> None:

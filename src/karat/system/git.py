@@ -201,11 +201,6 @@ def origin(root: Path) -> tuple[str, str] | None:
     return None
 
 
-def merge_base(root: Path, one: str, other: str) -> str:
-    """The commit that two branches have in common."""
-    return run_git(root, "merge-base", one, other).decode().strip()
-
-
 def tree_paths(root: Path, revision: str) -> dict[str, str]:
     return _parse_tree(run_git(root, *_LS_TREE, revision))
 

@@ -222,7 +222,7 @@ def range_of(root: Path, base: str, head: str) -> Range:
     new = commit_of(root, head)
     old = commit_of(root, base)
     try:
-        begin = git.merge_base(root, old, new)
+        begin = git.run_git(root, "merge-base", old, new).decode().strip()
     except CannotVerify as error:
         raise CannotVerify(
             f"{base} and {head} have no commit in common (a shallow clone has no history)",
