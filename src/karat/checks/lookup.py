@@ -129,12 +129,8 @@ class Tree:
     @cached_property
     def _below(self) -> str:
         """The way from the root of the repository to this folder: rules and exemptions name goldens from there."""
-        root = git.work_tree_around(self._where.cwd) if self._named else None
-        here = self._root.resolve()
-        if root is None or not here.is_relative_to(root.resolve()):
-            return ""
-        below = here.relative_to(root.resolve()).as_posix()
-        return "" if below == "." else f"{below}/"
+        below = _from_root(self._root, self._where.cwd) if self._named else None
+        return "" if below in {None, "."} else f"{below}/"
 
     @cached_property
     def _paths(self) -> list[str]:
@@ -318,9 +314,8 @@ def _another(word: str, path: Path, where: Where) -> None:
     """A file agrees with itself whatever it says, so that would be no check at all."""
     if not same_file(where.cwd / word, path):
         return
-    root, here = git.work_tree_around(where.cwd), path.resolve()
-    kept = root is not None and here.is_file() and here.is_relative_to(root.resolve())
-    committed = f"HEAD:{here.relative_to(root.resolve()).as_posix()}" if root and kept else "auto"
+    kept = _from_root(path, where.cwd) if path.is_file() else None
+    committed = f"HEAD:{kept}" if kept else "auto"
     raise UsageError(
         f"expected a result and a golden, found {word} as both: nothing can differ from itself",
         next_command=Command("karat", "check", word, "--golden", committed),
@@ -332,11 +327,14 @@ def _named(word: str, cwd: Path) -> GoldenAt:
     path = cwd / word
     if ":" in word and not word.startswith("-") and not path.exists():
         return GoldenAt(name=word.partition(":")[2], path=cwd, revision=word)
-    root = git.work_tree_around(cwd)
-    if root is not None and path.resolve().is_relative_to(root.resolve()):
-        # From the root of the repository, which is what rules and exemptions know.
-        return GoldenAt(name=path.resolve().relative_to(root.resolve()).as_posix(), path=path)
-    return GoldenAt(name=word, path=path)
+    return GoldenAt(name=_from_root(path, cwd) or word, path=path)
+
+
+def _from_root(path: Path, cwd: Path) -> str | None:
+    """A path from the root of the repository around `cwd`, as rules and exemptions name it; None outside of one."""
+    here, root = path.resolve(), git.work_tree_around(cwd)
+    inside = root is not None and here.is_relative_to(root := root.resolve())
+    return here.relative_to(root).as_posix() if root is not None and inside else None
 
 
 def _all_found(words: Sequence[str], tree: Tree, where: Where) -> list[Pairing]:

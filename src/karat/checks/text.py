@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from karat.checks.report import Checked, CheckReport, absent, details, headline
 from karat.compare.gate.result import SHUT, CheckOutcome, MetricResult
@@ -118,11 +119,11 @@ def render_junit(report: CheckReport) -> bytes:
     for checked in report.checks:
         severities = {(f.metric, f.kind): f.severity for f in checked.findings}
         cases = [_junit_case(checked.name, r, severities.get((r.metric, r.kind))) for r in checked.results]
-        error = checked.outcome is CheckOutcome.CANNOT_VERIFY
+        tag: Literal["error", "failure"] = "error" if checked.outcome is CheckOutcome.CANNOT_VERIFY else "failure"
         # Without a single metric, all findings there are.
         told = [f for f in checked.about_file() if f.severity is Severity.FAIL or not checked.results]
-        suites.append((checked.name, [*cases, *(_junit_finding(checked.name, f, error=error) for f in told)]))
-    about_all = [_junit_finding("karat check", f, error=False) for f in report.findings]
+        suites.append((checked.name, [*cases, *(junit.case_of(checked.name, f, tag) for f in told)]))
+    about_all = [junit.case_of("karat check", f, "failure") for f in report.findings]
     return junit.render("karat check", [*suites, ("karat check", about_all)])
 
 
@@ -140,13 +141,6 @@ def _junit_case(owner: str, result: MetricResult, severity: Severity | None) -> 
     elif severity is not None:
         printed = f"{result.outcome.value}: {text}"
     return TestCase(classname=owner, name=name, problem=problem, printed=printed)
-
-
-def _junit_finding(owner: str, finding: Finding, *, error: bool) -> TestCase:
-    if finding.severity is not Severity.FAIL:
-        return TestCase(classname=owner, name=finding.kind, printed=finding.message)
-    problem = TestProblem("error" if error else "failure", finding.message, finding.kind, finding.next or "")
-    return TestCase(classname=owner, name=finding.kind, problem=problem)
 
 
 def summary(report: CheckReport, room: int) -> str:

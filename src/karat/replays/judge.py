@@ -100,20 +100,16 @@ def attempted(case: Case, replay: Callable[[], ReplayedCase]) -> ReplayedCase:
     except Damaged as damage:
         return damaged(case, str(damage))
     except (KaratError, OSError) as error:
-        return unreadable(case, error)
+        # It could not be read, or there was no room for it: nothing is known about it.
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        said = f"expected to prepare the case, but: {reason}"
+        finding = fail("cannot-read", said, next=error.next_command if isinstance(error, KaratError) else "df -h")
+        return _finished(case, ReplayOutcome.NOT_COMPARED, finding)
 
 
 def failed(case: Case, message: str, *others: Finding) -> ReplayedCase:
     """The program did not run, or left nothing that can be compared."""
     return _finished(case, ReplayOutcome.FAILED, fail("replay-failed", message), *others)
-
-
-def unreadable(case: Case, error: KaratError | OSError) -> ReplayedCase:
-    """It could not be read, or there was no room for it: nothing is known about it."""
-    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    said = f"expected to prepare the case, but: {reason}"
-    finding = fail("cannot-read", said, next=error.next_command if isinstance(error, KaratError) else "df -h")
-    return _finished(case, ReplayOutcome.NOT_COMPARED, finding)
 
 
 def damaged(case: Case, *problems: Finding | str) -> ReplayedCase:

@@ -137,11 +137,7 @@ def render_junit(report: ReplayReport) -> bytes:
     for case in report.cases:
         suite = f"{case.identity.suite}/{case.identity.flow}"
         suites.setdefault(suite, []).append(_test_case(suite, case))
-    about_all = [
-        TestCase(classname="karat replay", name=f.kind, problem=TestProblem("error", f.message, f.kind, f.next or ""))
-        for f in report.findings
-        if f.severity is Severity.FAIL
-    ]
+    about_all = [junit.case_of("karat replay", f, "error") for f in report.findings if f.severity is Severity.FAIL]
     return junit.render("karat replay", [*suites.items(), ("karat replay", about_all)])
 
 

@@ -61,6 +61,14 @@ def render_findings(verb: str, checked: Iterable[str], findings: Iterable[Findin
     return render(verb, [(verb, cases)])
 
 
+def case_of(owner: str, finding: Finding, tag: Literal["error", "failure"]) -> TestCase:
+    """A test case for one finding."""
+    if finding.severity is not Severity.FAIL:
+        return TestCase(classname=owner, name=finding.kind, printed=finding.message)
+    problem = TestProblem(tag, finding.message, finding.kind, finding.next or "")
+    return TestCase(classname=owner, name=finding.kind, problem=problem)
+
+
 def _totals(cases: Sequence[TestCase]) -> dict[str, int]:
     tags = Counter(case.problem.tag for case in cases if case.problem)
     return {"tests": len(cases), "failures": tags["failure"], "errors": tags["error"], "skipped": tags["skipped"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import isfinite
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.goldens.series_json import implied_steps
-from karat.goldens.shapes import Golden, Metric, Series, Table
+from karat.goldens.shapes import Golden, Metric, Series
 from karat.report.words import few
 from karat.runs.repeats import Repeat, copies, disagreements
 from karat.settings import RecordSettings
@@ -22,7 +22,19 @@ EXPECTED = "--steps, or steps in [record]"  # Where an expected last step comes 
 
 def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Finding, ...]]:
     """The series as a golden of it would be, and what was wrong with the names."""
-    metrics, findings = _renamed(series.metrics, settings)
+    taken = [name for name in series.metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
+    findings = []
+    if series.metrics and not taken:
+        message = f"expected names that match {', '.join(settings.tags)}, found {few(sorted(series.metrics), 8)}"
+        findings.append(fail("empty", message, next="karat config --show-origin"))
+    metrics: dict[str, Metric] = {}
+    origin: dict[str, str] = {}
+    for tag in taken:
+        name = settings.rename.get(tag, tag)
+        if name in metrics:
+            said = f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
+            findings.append(fail("duplicate-key", said, metric=name, next="karat config --show-origin"))
+        metrics[name], origin[name] = series.metrics[tag], tag
     # Asked before steps are left out: the last one may be among them.
     short = short_run(Series(metrics), settings.steps, EXPECTED)
     thinned = _thinned(metrics, settings)
@@ -42,23 +54,6 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
             metric = replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)  # noqa: PLW2901
         thinned[name] = metric
     return replace(series, metrics=thinned), (*findings, *([short] if short else []))
-
-
-def _renamed(metrics: Mapping[str, Metric], settings: RecordSettings) -> tuple[dict[str, Metric], list[Finding]]:
-    taken = [name for name in metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
-    if metrics and not taken:
-        message = f"expected names that match {', '.join(settings.tags)}, found {few(sorted(metrics), 8)}"
-        return {}, [fail("empty", message, next="karat config --show-origin")]
-    renamed: dict[str, Metric] = {}
-    origin: dict[str, str] = {}
-    findings = []
-    for tag in taken:
-        name = settings.rename.get(tag, tag)
-        if name in renamed:
-            said = f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
-            findings.append(fail("duplicate-key", said, metric=name, next="karat config --show-origin"))
-        renamed[name], origin[name] = metrics[tag], tag
-    return renamed, findings
 
 
 def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[str, Metric] | Finding:
@@ -255,22 +250,3 @@ def _like(metric: Metric, old: Metric) -> Metric:
     if old.end is not None and end <= old.end - old.listed < end + interval:
         end = old.end  # an end_step of 2000 over every 30th step is still what the test means
     return replace(metric, start=steps[0], end=end, interval=interval if fits else metric.interval)
-
-
-def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Table:
-    """The new table with the old one's columns of tolerances, where these are all that it lacks.
-
-    How far a number may move stands in a column of the golden that no benchmark knows; taking a result
-    must not lose it.
-    """
-    lost = [name for name in old.columns if name not in new.columns]
-    if not lost or new.key != old.key or not set(lost) <= set(tolerances):
-        return new
-    columns = (*old.columns, *(name for name in new.columns if name not in old.columns))
-    rows = {}
-    for key, row in new.rows.items():
-        before = old.rows.get(key)
-        held = dict(zip(old.columns, before, strict=True)) if before is not None else {}
-        held |= dict(zip(new.columns, row, strict=True))
-        rows[key] = tuple(held.get(name, "") for name in columns)
-    return replace(new, columns=columns, rows=rows, header=old.header)

@@ -294,12 +294,24 @@ class _Recording:
             return reading
         judging = Judging(book=self.options.rules, path=str(self.path))
         like = like_golden(read_plain(path), reading, old, judging, self.options.columns)
-        if not isinstance(like.golden, Table):
+        made = like.golden
+        if not isinstance(made, Table):
             return reading
         rules = {name: judging.rule(name) for name in old.columns}
         tolerances = {name for name, rule in rules.items() if rule.tolerance}
         tolerances |= {rule.margin_column for rule in rules.values() if rule.margin_column}
-        return replace(like, golden=curves.with_tolerances(like.golden, old, tolerances))
+        # How far a number may move stands in columns of the golden that no benchmark knows; taking a result must not lose
+        # them, where these are all that it lacks.
+        lost = {name for name in old.columns if name not in made.columns}
+        if not lost or made.key != old.key or not lost <= tolerances:
+            return like
+        columns = (*old.columns, *(name for name in made.columns if name not in old.columns))
+        rows = {}
+        for key, row in made.rows.items():
+            held = dict(zip(old.columns, old.rows[key], strict=True)) if key in old.rows else {}
+            held |= dict(zip(made.columns, row, strict=True))
+            rows[key] = tuple(held.get(name, "") for name in columns)
+        return replace(like, golden=replace(made, columns=columns, rows=rows, header=old.header))
 
     def _write(self, golden: Golden, samples: Samples | None, *, accepted: bool) -> tuple[str, bool]:
         """What became of the golden's file, and whether the lock has a new line."""

@@ -112,8 +112,18 @@ def records(stream: BinaryIO, note: Callable[[Finding], None]) -> Iterator[list[
     while True:
         more = stream.read(_READ_AT_ONCE)
         buffer += more
-        starts, lengths, behind = _frames(buffer)
-        batch, stopped = _sound(buffer, base, starts, lengths, note)
+        # Where the data of each whole frame starts, how long it is, and where the rest begins.
+        starts: list[int] = []
+        lengths: list[int] = []
+        behind = 0
+        while behind + _FRAME <= len(buffer):
+            (length,) = _LENGTH.unpack_from(buffer, behind)
+            if behind + _FRAME + length > len(buffer):
+                break
+            starts.append(behind + _HEADER)
+            lengths.append(length)
+            behind += _FRAME + length
+        batch, stopped = _sound(buffer, base, np.array(starts, np.int64), np.array(lengths, np.int64), note)
         yield batch
         if stopped:
             return
@@ -132,23 +142,6 @@ def records(stream: BinaryIO, note: Callable[[Finding], None]) -> Iterator[list[
                 numbers = {"offset": base, "expected": wanted, "found": len(buffer)}
                 note(warn("truncated", said, where=f"byte {base}", numbers=numbers))
             return
-
-
-def _frames(buffer: bytes) -> tuple[Steps, Steps, int]:
-    """Where the data of each whole frame starts, how long it is, and where the rest begins."""
-    starts: list[int] = []
-    lengths: list[int] = []
-    unpack = _LENGTH.unpack_from
-    at, size = 0, len(buffer)
-    while at + _FRAME <= size:
-        (length,) = unpack(buffer, at)
-        end = at + _FRAME + length
-        if end > size:
-            break
-        starts.append(at + _HEADER)
-        lengths.append(length)
-        at = end
-    return np.array(starts, np.int64), np.array(lengths, np.int64), at
 
 
 def _sound(

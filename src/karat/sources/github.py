@@ -114,6 +114,9 @@ class GitHub(Forge):
         env = os.environ if env is None else env
         self._repo, self._sha, self._workflows = repo, sha, tuple(workflows)
         self._run_id = None if run_id is None else int(run_id)
+        self._asked = f"run {self._run_id}" if self._run_id is not None else f"commit {sha}"
+        which = ("--sha", sha or "") if self._run_id is None else ("--run-id", str(self._run_id))
+        self._again = Command("karat", "refresh", "--source", "github", "--repo", repo, *which, "--scope", "all")
         self._home = f"/repos/{repo}"
         root = github_root(env)
         host = github_host(root)
@@ -126,7 +129,7 @@ class GitHub(Forge):
             token,
             env,
             headers=GITHUB_HEADERS,
-            advice=Advice(again=self._command(), login=Command("gh", "auth", verb, "--hostname", host)),
+            advice=Advice(again=self._again, login=Command("gh", "auth", verb, "--hostname", host)),
             **rest,
         )
 
@@ -139,7 +142,7 @@ class GitHub(Forge):
                 runs = [run := self._client.get(f"{self._home}/actions/runs/{self._run_id}", _GitHubRun)]
                 findings = [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
         except Refused as error:
-            raise self._no_such(error, f"{self._asked()} in {self._repo}", self._gh("list")) from None
+            raise self._no_such(error, f"{self._asked} in {self._repo}", self._gh("list")) from None
         jobs: dict[int, list[CiJob]] = {}
         artifacts: dict[int, list[Artifact]] = {}
         tasks: list[Callable[[], None]] = []
@@ -151,7 +154,7 @@ class GitHub(Forge):
         self._gather(tasks)
         return Listing(
             source="github",
-            origin=f"{self._asked()} of {self._repo}",
+            origin=f"{self._asked} of {self._repo}",
             repo=self._repo,
             runs=tuple(
                 Run(
@@ -168,14 +171,6 @@ class GitHub(Forge):
             artifacts=tuple(artifact for run in runs for artifact in artifacts[run.id]),
             findings=tuple(sorted(findings, key=lambda finding: finding.message)),
         )
-
-    def _asked(self) -> str:
-        return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
-
-    def _command(self) -> Command:
-        which = ("--sha", self._sha or "") if self._run_id is None else ("--run-id", str(self._run_id))
-        source = ("--source", "github", "--repo", self._repo)
-        return Command("karat", "refresh", *source, *which, "--scope", "all")
 
     def _request(self, artifact: Artifact) -> ArtifactRequest:
         # A number is never given twice, and the bytes behind it never change.
@@ -265,5 +260,5 @@ class GitHub(Forge):
         found = {item.id: item for page in pages for item in page.items}
         if len(found) < said:
             message = f"expected {said} {what}, as GitHub says, found {len(found)} in its listing"
-            findings.append(fail("not-refreshed", message, next=self._command()))
+            findings.append(fail("not-refreshed", message, next=self._again))
         return [item for _, item in sorted(found.items())]

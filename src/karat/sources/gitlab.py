@@ -129,6 +129,7 @@ class GitLab(Forge):
             said = f"expected --pipeline-id N, found {pipeline_id!r}"
             raise UsageError(said, next_command=Command(*example, named, "--pipeline-id", "N", "--scope", "all"))
         self._pipeline = int(str(pipeline_id))
+        self._again = Command(*example, named, "--pipeline-id", str(self._pipeline), "--scope", "all")
         self._clock = clock
         self._projects: dict[str, str] = {}
         super().__init__(
@@ -136,7 +137,7 @@ class GitLab(Forge):
             gitlab_token(env),
             env,
             headers={"Accept": "application/json"},
-            advice=Advice(again=self._command(), login="export GITLAB_TOKEN=YOUR_TOKEN"),
+            advice=Advice(again=self._again, login="export GITLAB_TOKEN=YOUR_TOKEN"),
             **rest,
         )
 
@@ -184,10 +185,6 @@ class GitLab(Forge):
             findings=tuple(sorted(findings, key=lambda finding: finding.message)),
         )
 
-    def _command(self) -> Command:
-        where = ("--project", self._project, "--pipeline-id", str(self._pipeline))
-        return Command("karat", "refresh", "--source", "gitlab", *where, "--scope", "all")
-
     def _glab(self, project: str, what: str, verb: str = "") -> Command:
         """The command that shows a job or a pipeline, or does something to it."""
         path = f"projects/{quote(project, safe='')}/{what}" + (f"/{verb}" if verb else "")
@@ -224,7 +221,7 @@ class GitLab(Forge):
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
             said = f"{place.label} has not finished ({pipeline.status}); it may still leave more"
-            findings.append(warn("not-refreshed", said, next=self._command()))
+            findings.append(warn("not-refreshed", said, next=self._again))
         run = Run(
             id=str(place.pipeline),
             commit=pipeline.sha,

@@ -8,6 +8,7 @@ one place, so that one bad artifact never costs the others.
 
 from __future__ import annotations
 
+import re
 import stat
 import struct
 import zipfile
@@ -170,7 +171,10 @@ def find_directory(file: BinaryIO) -> tuple[int, int, int]:
     for comment in (0, _LONGEST_COMMENT):  # most have none, and a remote tail is dear
         tail_start = max(0, size - comment - _END_SIZE - _LOCATOR_SIZE - _END64_SIZE)
         tail = _read_at(file, tail_start, size - tail_start)
-        at = _find_end(tail)
+        # The end record is the last one whose comment ends with the file.
+        ends = ((m.start(), m.end() + _END_SIZE - len(_END)) for m in re.finditer(re.escape(_END), tail))
+        fit = (at for at, end in ends if end + int.from_bytes(tail[end - 2 : end], "little") == len(tail))
+        at = max(fit, default=None)
         if at is not None:
             break
     if at is None:
@@ -197,18 +201,6 @@ def find_directory(file: BinaryIO) -> tuple[int, int, int]:
     if start + length != end:
         raise _corrupt("its central directory is not where its end record says")
     return start, length, count
-
-
-def _find_end(tail: bytes) -> int | None:
-    """The end record: the last one whose comment ends with the file."""
-    at = tail.rfind(_END)
-    while at >= 0:
-        if at + _END_SIZE <= len(tail):
-            comment = int.from_bytes(tail[at + 20 : at + 22], "little")
-            if at + _END_SIZE + comment == len(tail):
-                return at
-        at = tail.rfind(_END, 0, at)
-    return None
 
 
 def _read_at(file: BinaryIO, start: int, length: int) -> bytes:

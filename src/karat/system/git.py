@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -411,14 +411,13 @@ def only_writer(root: Path) -> Iterator[Path]:
     Gives a folder for half-written files; what a killed process left there is swept out.
     """
     from karat.system.files import expecting
-    from karat.system.locks import hold
+    from karat.system.locks import holding
 
     path = git_path(root, "karat/writing")
-    with expecting(f"write {path}", path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = hold(path, wait=True, mode=0o644)
-    assert handle is not None, "waited for"  # noqa: S101
-    try:
+    with ExitStack() as stack:
+        with expecting(f"write {path}", path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(holding(path))
         temporary = path.parent / "workshop"
         temporary.mkdir(exist_ok=True)
         for left in temporary.iterdir():
@@ -427,8 +426,6 @@ def only_writer(root: Path) -> Iterator[Path]:
                 write_object(root, read_plain(left, follow=False))
             left.unlink(missing_ok=True)
         yield temporary
-    finally:
-        os.close(handle)
 
 
 _ELSEWHERE = "cd REPOSITORY  # or compare without git: karat diff OLD_FOLDER NEW_FOLDER"
