@@ -197,10 +197,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     options = RefreshOptions(
         scope=scope,
         settings=config.refresh,
-        globs=config.paths,
-        cases=config.cases,
         rules=config.rule_book(),
-        exclude=exclude,
         status=config.status,
         only=tuple(only),
         attempt=where.attempt,
@@ -208,6 +205,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=typed,
         notice=notice,
+        **config.places() | {"exclude": exclude},
         **rest,
     )
     put_back: tuple[str, ...] = ()

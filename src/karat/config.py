@@ -220,14 +220,14 @@ def _read(
     )
 
 
-def _tables_of(raw: Mapping[str, Any], name: str, origin: str) -> list[tuple[dict[str, Any], str]]:
+def _tables_of(raw: Mapping[str, Any], name: str, origin: str) -> Iterator[tuple[dict[str, Any], str]]:
     """The entries of [[name]], each with where it stands."""
     entries = raw.get(name, [])
     expect(isinstance(entries, list), f"{origin}: [[{name}]] must be a list of tables, found {entries!r}")
-    found = [(entry, f"{origin} [[{name}]] number {i}") for i, entry in enumerate(entries, 1)]
-    for entry, where in found:
+    for i, entry in enumerate(entries, 1):
+        where = f"{origin} [[{name}]] number {i}"
         expect(isinstance(entry, dict), f"{where}: expected a table, found {entry!r}")
-    return found
+        yield entry, where
 
 
 def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: str) -> Sequence[str]:

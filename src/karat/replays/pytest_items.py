@@ -102,20 +102,14 @@ class ReplayItem(pytest.Item):
             raise RuntimeError("a case without its bundle")
         replayed = bundle.replay(self._case)
         self.user_properties.append(("outcome", replayed.outcome.value))
-        text = "\n".join(map(log_line, _lines(replayed)))
+        lines = [f"{replayed.outcome.value}: {replayed.path}"]
+        lines += [f"  {comparison_line(comparison)}" for comparison in replayed.comparisons]
+        lines += [f"  {finding.severity.value} {finding.kind}: {finding.message}" for finding in replayed.findings]
+        lines += [f"next: {finding.next}" for finding in replayed.findings if finding.next][:1]
+        text = "\n".join(map(log_line, lines))
         if replayed.severity is Severity.FAIL:
             pytest.fail(text, pytrace=False)
         self.add_report_section("call", "karat replay", text)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return Path(self.name), None, self._case.manifest.identity.test
-
-
-def _lines(replayed: ReplayedCase) -> Iterator[str]:
-    yield f"{replayed.outcome.value}: {replayed.path}"
-    yield from (f"  {comparison_line(comparison)}" for comparison in replayed.comparisons)
-    for finding in replayed.findings:
-        yield f"  {finding.severity.value} {finding.kind}: {finding.message}"
-    command = next((f.next for f in replayed.findings if f.next), None)
-    if command:
-        yield f"next: {command}"

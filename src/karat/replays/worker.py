@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from karat.findings import UsageError
 from karat.replays.options import FunctionSpec
 from karat.replays.processes import LOG, CaseJob, WorkerSetup, receive, send
 
@@ -33,7 +34,7 @@ def main() -> int:
         return 0
     try:
         function = load_function(setup.function)
-    except CannotImport as error:
+    except UsageError as error:
         send(answers, str(error))
         return 0
     send(answers, "")
@@ -68,12 +69,8 @@ def _logging_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
-class CannotImport(Exception):  # noqa: N818 - what is wrong with a word of the user's
-    """The function cannot be imported; the message is for the user."""
-
-
 def load_function(function: FunctionSpec) -> Callable[..., Any]:
-    """The function; its module may do whatever modules do when they are imported."""
+    """The function, or UsageError; its module may do whatever modules do when they are imported."""
     try:
         found: Any = pkgutil.resolve_name(str(function))
     except (Exception, SystemExit) as error:
@@ -83,9 +80,9 @@ def load_function(function: FunctionSpec) -> Callable[..., Any]:
             f for f in traceback.extract_tb(error.__traceback__) if f.filename not in own and f.filename[0] != "<"
         ]
         where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        raise CannotImport(f"expected to import {function}, but: {type(error).__name__}: {error}{where}") from error
+        raise UsageError(f"expected to import {function}, but: {type(error).__name__}: {error}{where}") from error
     if not callable(found):
-        raise CannotImport(f"expected {function} to be a function, found {type(found).__name__}: it cannot be called")
+        raise UsageError(f"expected {function} to be a function, found {type(found).__name__}: it cannot be called")
     return found  # type: ignore[no-any-return]
 
 

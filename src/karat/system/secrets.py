@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import AnyStr
 from urllib.parse import quote, quote_plus, unquote
@@ -115,7 +115,11 @@ def _forms(secrets: Iterable[Secret]) -> list[str]:
     forms: set[str] = set()
     for value in (secret.reveal() for secret in secrets):
         raw = _bytes(value)
-        pieces = [piece for piece in _base64_pieces(raw) if len(piece) >= SHORTEST]
+        # What base64 makes of it wherever it stands in a longer text, such as `user:value`. Three bytes become four
+        # characters, so there are three alignments; characters at either end that also depend on a neighbour are left off.
+        encoded = ((before, base64.b64encode(bytes(before) + raw).decode()) for before in range(3))
+        found = (text[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6] for before, text in encoded)
+        pieces = [piece for piece in found if len(piece) >= SHORTEST]
         forms |= {value, json.dumps(value)[1:-1], quote(raw), quote(raw, safe=""), quote_plus(raw), *pieces}
         forms |= {piece.replace("+", "-").replace("/", "_") for piece in pieces}
     return sorted(forms - {""}, key=len, reverse=True)
@@ -124,16 +128,3 @@ def _forms(secrets: Iterable[Secret]) -> list[str]:
 def _bytes(value: str) -> bytes:
     """As an environment holds it, where it may be no text."""
     return value.encode("utf-8", "surrogateescape")
-
-
-def _base64_pieces(value: bytes) -> Iterator[str]:
-    """What base64 makes of the value wherever it stands in a longer text, such as `user:value`.
-
-    Three bytes become four characters, so there are three alignments; characters at either end that
-    also depend on a neighbour are left off.
-    """
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + value).decode()
-        first = -(-before * 8 // 6)
-        last = (before + len(value)) * 8 // 6
-        yield encoded[first:last]
