@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from karat.replays.judge import ReplayReport
     from karat.replays.options import Framework, ReplayOptions
     from karat.settings import Improved
+    from karat.sources.source import Progress
     from karat.system.command import Command
 
 
@@ -39,17 +40,22 @@ def diff(  # noqa: PLR0913 - one parameter per option
     *,
     cwd: str | Path = ".",
     cached: bool = False,
+    only: Sequence[str] = (),
+    only_metric: Sequence[str] = (),
+    everything: bool = False,
+    keep_curves: bool = False,
+    provenance: bool = True,
     preset: str | None = None,
     store: str | None = None,
-    provenance: bool = True,
-    **rest: Any,
+    history: bool | None = None,
+    jobs: int | None = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diff:
     """Compare goldens, old against new, and judge what changed.
 
     `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree, or what is staged if it is
-    `cached` that is asked for. `rest`: the other options of `karat diff`, as `DiffOptions` has them: `only`, `only_metric`,
-    `everything`, `keep_curves`, `jobs`, `progress`, and `history`, with which moves are held against those of earlier
-    refreshes; by default if that was asked for before.
+    `cached` that is asked for. With `history`, moves
+    are held against those of earlier refreshes; by default if that was asked for before.
     """
     from karat.config import load
     from karat.diffs.diff import diff as diff_
@@ -57,13 +63,18 @@ def diff(  # noqa: PLR0913 - one parameter per option
     config = load(Path(cwd), preset=preset)
     options = diff_options(
         config,
+        only=only,
+        only_metric=only_metric,
+        everything=everything,
+        keep_curves=keep_curves,
         provenance=provenance,
         preset=preset,
+        history=history,
+        jobs=jobs,
+        progress=progress,
         store=store or os.environ.get("KARAT_STORE") or (config.store.url if "store:" in f"{old}{new}" else None),
-        **rest,
     )
-    sides = [None if side is None else str(side) for side in (old, new)]
-    return diff_(*sides, cwd=cwd, options=options, cached=cached)
+    return diff_(_word(old), _word(new), cwd=cwd, options=options, cached=cached)
 
 
 def diff_options(config: Config, *, history: bool | None = None, **rest: Any) -> DiffOptions:
@@ -107,21 +118,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     from karat.system.dates import day
 
     config = load(Path(cwd), preset=preset)
-
-    @cache
-    def past() -> Past | None:
-        """What earlier refreshes of this repository did; None if nobody asks."""
-        from karat.diffs.diff import history_wanted
-        from karat.system import git
-
-        options = diff_options(config, history=history, jobs=None)
-        root = git.find_root(Path(cwd))
-        if root is None or not git.has_commit(root) or not history_wanted(root, options):
-            return None
-        from karat.diffs.history import read_past
-
-        return read_past(root, git.root_and_head(Path(cwd))[1], options)
-
+    past = cache(partial(_past, Path(cwd), config, history=history))
     if history or (history is None and config.history):
         past()  # which may take long the first time: once, and not in each process
     words = [actual] if isinstance(actual, str | Path) else list(actual)
@@ -146,11 +143,25 @@ def check(  # noqa: PLR0913 - one parameter per option
         exact=tuple(exact),
         jobs=jobs,
         rows=tuple(rows),
-        environment=os.environ,
+        environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
         past=past,
         **config.checking(),
     )
     return check_([str(word) for word in words], str(golden), options)
+
+
+def _past(cwd: Path, config: Config, *, history: bool | None) -> Past | None:
+    """What earlier refreshes of this repository did; None if nobody asks."""
+    from karat.diffs.diff import history_wanted
+    from karat.system import git
+
+    options = diff_options(config, history=history, jobs=None)
+    root = git.find_root(cwd)
+    if root is None or not git.has_commit(root) or not history_wanted(root, options):
+        return None
+    from karat.diffs.history import read_past
+
+    return read_past(root, git.root_and_head(cwd)[1], options)
 
 
 def refresh(  # noqa: PLR0913 - one parameter per option
@@ -159,22 +170,32 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     *,
     scope: Literal["only-failing", "all"],
     cwd: str | Path = ".",
+    repo: str | None = None,
+    run_id: str | None = None,
+    sha: str | None = None,
+    workflow: str | None = None,
+    project: str | None = None,
+    pipeline_id: str | None = None,
+    attempt: int | None = None,
     only: Sequence[str] = (),
+    platforms: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    accept_incomplete: bool = False,
+    prune: bool = False,
+    keep_going: bool = False,
     dry_run: bool = False,
     write: bool = False,
     reset: bool = False,
     preset: str | None = None,
     command: Command | None = None,
+    progress: Progress | None = None,
     notice: Callable[[str], None] | None = None,
-    **rest: Any,
 ) -> RefreshReport:
     """Bring golden values from CI into the working tree around `cwd`, and judge what came.
 
     `source` is github, gitlab, folder (with `path`) or the URL of a bucket. In CI nothing is written unless `write` is
     given. `reset` first restores tracked goldens and deletes untracked ones. `command` is what findings advise to run
-    again with other options. `rest`: the other options of `karat refresh`. `repo`, `run_id`, `sha`, `workflow`, `project`,
-    `pipeline_id` and `attempt` say where, as `SourceOptions` has them; `platforms`, `metrics`, `accept_incomplete`,
-    `prune`, `keep_going` and `progress` what, as `RefreshOptions` has them.
+    again with other options.
     """
     from msgspec import structs
 
@@ -189,8 +210,17 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     typed = command or Command("karat", "refresh")
     ensure_may_write(typed, dry_run=dry_run, write=write)
     config = load(Path(cwd), preset=preset)
-    places = {name: rest.pop(name) for name in SourceOptions.__struct_fields__ if name in rest}
-    where = SourceOptions(source=source, path=None if path is None else str(path), **places)
+    where = SourceOptions(
+        source=source,
+        path=_word(path),
+        repo=repo,
+        run_id=run_id,
+        sha=sha,
+        workflow=workflow,
+        project=project,
+        pipeline_id=pipeline_id,
+        attempt=attempt,
+    )
     check_options(where)
     opened = open_source(where, config.refresh, notice)
     exclude = (*config.exclude, *own_files(where, Path(cwd)))
@@ -200,13 +230,18 @@ def refresh(  # noqa: PLR0913 - one parameter per option
         rules=config.rule_book(),
         status=config.status,
         only=tuple(only),
-        attempt=where.attempt,
+        platforms=tuple(platforms),
+        metrics=tuple(metrics),
+        attempt=attempt,
+        accept_incomplete=accept_incomplete,
+        prune=prune,
+        keep_going=keep_going,
         dry_run=dry_run,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=typed,
+        progress=progress,
         notice=notice,
         **config.places() | {"exclude": exclude},
-        **rest,
     )
     put_back: tuple[str, ...] = ()
     try:
@@ -220,33 +255,58 @@ def refresh(  # noqa: PLR0913 - one parameter per option
         opened.close()
 
 
-def replay(
-    bundle: str | Path, run: str | None = None, *, progress: Callable[[int, int], None] | None = None, **rest: Any
+def replay(  # noqa: PLR0913 - one parameter per option
+    bundle: str | Path,
+    run: str | None = None,
+    *,
+    command: str | None = None,
+    only: Sequence[str] = (),
+    framework: Framework | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    store: str | None = None,
+    timeout: float | None = 600.0,
+    jobs: int = 1,
+    keep: Path | None = None,
+    env_pass: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> ReplayReport:
     """Run captured programs on this machine, and compare their outputs with the captured ones.
 
     `bundle` is a folder, a zip or a reference into a store. What runs a program is a function, `run="module:function"`,
-    or a `command` with placeholders. It sees no secrets of the environment, except the variables in `env_pass`. `rest`: what
-    `replay_options` takes, as `karat replay` does.
+    or a `command` with placeholders. It sees no secrets of the environment, except the variables in `env_pass`.
     """
     from karat.replays.replay import replay as replay_
 
-    return replay_(str(bundle), replay_options(run, **rest), progress)
+    options = replay_options(
+        run,
+        command=command,
+        only=tuple(only),
+        framework=framework,
+        rtol=rtol,
+        atol=atol,
+        store=store,
+        timeout=timeout,
+        jobs=jobs,
+        keep=keep,
+        env_pass=tuple(env_pass),
+    )
+    return replay_(str(bundle), options, progress)
 
 
 def replay_options(
     run: str | None,
     *,
-    command: str | None = None,
-    framework: Framework | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    store: str | None = None,
+    command: str | None,
+    framework: Framework | None,
+    rtol: float | None,
+    atol: float | None,
+    store: str | None,
     **rest: Any,
 ) -> ReplayOptions:
     """The options of a replay, with the store of karat.toml; also for the pytest session of `karat replay --pytest`.
 
-    `rest`: the others, as `ReplayOptions` has them: `only`, `timeout`, `jobs`, `keep` and `env_pass`.
+    `rest`: the others, as `ReplayOptions` names them.
     """
     from karat.config import load
     from karat.replays.options import CaseOptions, ReplayOptions, parse_command, parse_function
@@ -288,14 +348,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
     from karat.changepoints.examine import examine
     from karat.changepoints.readers.read import SeriesCollection, read
     from karat.changepoints.readers.sheets import ReadOptions
-    from karat.changepoints.series import DetectOptions, Observation, Outcome, Series
-
-    def observed(label: str, value: float | None) -> Observation:
-        if value is None:
-            return Observation(label=label, outcome=Outcome.MISSING)
-        if not isfinite(value):
-            return Observation(label=label, outcome=Outcome.CRASH, signature=f"the value is {float(value)}")
-        return Observation(label=label, values=(float(value),))
+    from karat.changepoints.series import DetectOptions, Series
 
     sources = (values,) if isinstance(values, str | Path) else values if isinstance(values, tuple | list) else ()
     if logs or goldens or (sources and all(isinstance(source, str | Path) for source in sources)):
@@ -306,8 +359,10 @@ def changes(  # noqa: PLR0913 - one parameter per option
     else:
         held: Any = values
         if hasattr(held, "items"):  # a mapping, or a pandas Series
-            pairs = [*held.items()]
-            labels, numbers = [label for label, _ in pairs], [value for _, value in pairs]
+            labels, numbers = [], []
+            for label, value in held.items():
+                labels.append(label)
+                numbers.append(value)
         else:
             numbers = list(held)
         names = range(len(numbers)) if labels is None else labels
@@ -316,7 +371,7 @@ def changes(  # noqa: PLR0913 - one parameter per option
                 f"expected one label per value, found {len(names):,} labels and {len(numbers):,} values",
                 next_command="help(karat.changes)",
             )
-        points = tuple(observed(str(label), value) for label, value in zip(names, numbers, strict=True))
+        points = tuple(_observation(str(label), value) for label, value in zip(names, numbers, strict=True))
         name = metric if isinstance(metric, str) else "value"
         series = Series(metric=name, observations=points, better=better if isinstance(better, str) else None)
         collected = SeriesCollection(series=(series,))
@@ -324,25 +379,42 @@ def changes(  # noqa: PLR0913 - one parameter per option
     return examine(collected, detector, online=online, fail_on=fail_on)
 
 
+def _observation(label: str, value: float | None) -> Any:
+    from karat.changepoints.series import Observation, Outcome
+
+    if value is None:
+        return Observation(label=label, outcome=Outcome.MISSING)
+    if not isfinite(value):
+        return Observation(label=label, outcome=Outcome.CRASH, signature=f"the value is {float(value)}")
+    return Observation(label=label, values=(float(value),))
+
+
 def hunt(  # noqa: PLR0913 - one parameter per option
     hunt_toml: str | Path = "hunt.toml",
     *,
     settings: HuntSettings | None = None,
+    strategy: Literal["adaptive", "sweep", "bisect"] | None = None,
     metrics: Sequence[str] = (),
+    confidence: float | None = None,
+    max_runs: int | None = None,
+    min_dip: int | None = None,
+    max_time: str | float | None = None,
+    max_cost: float | None = None,
+    priors: bool | None = None,
+    stage: str | None = None,
+    engine: Literal["local", "ray", "slurm"] | None = None,
+    jobs: int | None = None,
     journal: str | Path | None = None,
     fresh: bool = False,
     resume: bool = False,
     progress: IO[str] | None = None,
     abandoned: Callable[[], None] = lambda: None,
-    **rest: Any,
 ) -> HuntReport:
     """Hunt for every regression, dip and crash on the timeline that `hunt_toml` describes.
 
     Every attempt is in the journal at once: a hunt that is interrupted goes on with `resume`. `fresh` archives a journal
     that is there. `progress` is a stream that shows what happens; `abandoned` is called where the engine cannot be closed.
-    `settings` are those of a hunt that has no file, in this folder. `rest`: what is to hold instead of what `hunt_toml` says,
-    as `Overrides` has it: `strategy`, `confidence`, `max_runs`, `min_dip`, `max_time`, `max_cost`, `priors`, `stage`,
-    `engine` and `jobs`.
+    `settings` are those of a hunt that has no file, in this folder.
     """
     from karat.hunts.hunt import hunt_into, new_journal, resume_hunt
     from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read
@@ -351,10 +423,30 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     file = Path(hunt_toml if settings is None else f"{settings.name}.toml")
     plain = settings or read(file)
     path = Path(journal) if journal else journal_path(file, plain)
-    overrides = Overrides(metrics=tuple(metrics), **rest)
+    overrides = Overrides(
+        strategy=strategy,
+        metrics=tuple(metrics),
+        confidence=confidence,
+        max_runs=max_runs,
+        min_dip=min_dip,
+        max_time=max_time,
+        max_cost=max_cost,
+        priors=priors,
+        stage=stage,
+        engine=engine,
+        jobs=jobs,
+    )
     if resume:
         return resume_hunt(path, overrides, progress, abandoned)
     with new_journal(path, file, apply_overrides(plain, overrides), fresh=fresh) as opened:
         if settings is not None:
             opened.set_fact("given", settings_json(plain))
         return hunt_into(opened, file, plain, overrides, progress, abandoned)
+
+
+_CI_RUN = ("GITHUB_RUN_ID", "GITHUB_REPOSITORY", "CI_PIPELINE_ID")
+"""What of the CI's environment the advice of a check names; tokens stay where they are."""
+
+
+def _word(side: str | Path | None) -> str | None:
+    return None if side is None else str(side)

@@ -65,7 +65,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = 1  # Processes to check with; None for as many as there are cores and work for.
     past: Callable[[], Past | None] = lambda: None  # The moves of earlier refreshes; asked when something failed.
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Where the CI says who it is; `facts` reads nothing else of it."""
+    """Where the CI says who it is; nothing else of it is read."""
 
     @property
     def settings(self) -> CheckSettings:

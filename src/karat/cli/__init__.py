@@ -165,7 +165,9 @@ def _of_the_disk(error: Exception) -> tuple[str, str] | None:
         return f"expected to use {error.filename}, but: {error.strerror}", Command("ls", "-ld", error.filename)
     # What pathlib says of it before Python 3.13.
     loop = str(error).partition("Symlink loop from ")[2] if isinstance(error, RuntimeError) else ""
-    return (f"expected a file at {loop}, found a symbolic link that leads to itself", f"ls -l {loop}") if loop else None
+    if not loop:
+        return None
+    return f"expected a file at {loop}, found a symbolic link that leads to itself", Command("ls", "-l", loop)
 
 
 def _mistyped(error: click.ClickException) -> None:
