@@ -155,6 +155,7 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     gone = odd[old_ok & ~new_ok]
     zero = odd[old_ok & new_ok]
     left_zero = zero[np.abs(new[zero]) >= ZERO]
+    known = np.isfinite(delta)
     return [
         flat.reduce(np.add, usable, np.int64),
         flat.reduce(np.add, rel, np.float64),
@@ -172,27 +173,19 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         flat.counts(left_zero),
         _from_zero_size(flat, left_zero),
         flat.counts(odd[~old_ok & ~new_ok & ~missing]),
-        *_directions(flat, delta),
+        flat.reduce(np.add, np.where(known, -delta, 0.0), np.float64),
+        flat.reduce(np.add, known, np.int64),
+        flat.reduce(np.add, delta < 0, np.int64),
+        flat.reduce(np.add, delta > 0, np.int64),
         _tolerance_ratio(flat, rules, np.abs(delta)),
         *_decimals(flat),
     ]
 
 
-def _directions(flat: _Flat, delta: Values) -> list[NDArray[Any]]:
-    """Sum of new − old and how many finite values it covers; how many rose, and fell."""
-    known = np.isfinite(delta)
-    return [
-        flat.reduce(np.add, np.where(known, -delta, 0.0), np.float64),
-        flat.reduce(np.add, known, np.int64),
-        flat.reduce(np.add, delta < 0, np.int64),
-        flat.reduce(np.add, delta > 0, np.int64),
-    ]
-
-
 def _from_zero_size(flat: _Flat, left_zero: NDArray[np.int64]) -> Values:
-    if not len(left_zero):
-        return np.zeros(len(flat.lengths))
     size = np.zeros(len(flat.lengths))
+    if not len(left_zero):
+        return size
     np.maximum.at(size, flat.segments(left_zero), np.abs(flat.new[left_zero]))
     finite = np.where(np.isfinite(flat.old), np.abs(flat.old), 0.0)
     return np.where(size == 0, 0.0, size / flat.reduce(np.maximum, finite, np.float64))

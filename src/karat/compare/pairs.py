@@ -124,7 +124,9 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
         if not any(f.kind == "empty" for f in findings):
             findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     # Two series always have evidence to show, though placeholders alone make no row.
-    elif ((rows and new.golden.shape != "document") or both == {"series"}) and not any(map(_has_evidence, rows)):
+    elif ((rows and new.golden.shape != "document") or both == {"series"}) and not any(
+        r.n_steps or r.bit_equal or r.verdict is not Verdict.INCOMPLETE or r.steps_lost or r.nan_gained for r in rows
+    ):
         findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE - {"format-only"}
@@ -142,12 +144,6 @@ def _became_text(old: Sequence[Finding], new: Sequence[Finding]) -> Sequence[Fin
     message = f"{count(n, 'number')} became text; {text[0].message}"
     found = replace(text[0], severity=Severity.FAIL, message=message, numbers={"places": n})
     return [found, *(f for f in new if f.kind != "number-as-text")]
-
-
-def _has_evidence(row: MetricChange) -> bool:
-    """Whether something was compared that could have differed, or something is said to be missing."""
-    compared = row.n_steps or row.bit_equal or row.verdict is not Verdict.INCOMPLETE
-    return bool(compared or row.steps_lost or row.nan_gained)
 
 
 def _is_empty(golden: Golden) -> bool:

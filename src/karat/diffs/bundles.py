@@ -73,11 +73,12 @@ class _CaseComparer:
         if broken:
             return _unreadable(pair, broken)
         if pair.new is None:
-            return _alone(pair, Verdict.REMOVED, _REMOVED)
+            return _alone(pair, Verdict.REMOVED, fail("removed-golden", "the case is gone from the new side"))
         try:
             if pair.old is None:
                 damage = _failing(verify_case(pair.new))
-                return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
+                note = info("new-golden", "a new case: there is no old side to compare with")
+                return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, note)
             return self._compared(pair.path, pair.old, pair.new)
         except CannotVerify as error:
             # A store that did not answer says nothing about the case, and must not cost the others.
@@ -97,8 +98,7 @@ class _CaseComparer:
         if any(f.kind == "bundle-damaged" for f in findings):
             return _unreadable(CasePair(path, old, new), _failing(findings))
         if not rows:
-            message = "neither side holds a tensor or a value, so nothing was compared"
-            findings.append(fail("nothing-compared", message))
+            findings.append(fail("nothing-compared", "neither side holds a tensor or a value, so nothing was compared"))
         return Change(
             path=path,
             verdict=verdict_of(rows, findings),
@@ -123,7 +123,10 @@ class _CaseComparer:
                 one, other = before[name], after[name]
                 exact, large = one.role == "input", max(one.nbytes, other.nbytes) >= _LARGE
                 if one.digest == other.digest and not self._everything:
-                    comparison = _same_digest(one)
+                    # A digest is over dtype, shape and bytes.
+                    elements = prod(one.shape) * per_element(one.dtype)
+                    numbers = TensorNumbers(elements=elements, bit_equal=elements)
+                    comparison = Comparison(name=name, dtype=one.dtype, shape=one.shape, numbers=numbers)
                 else:
                     with self._one_large if large else nullcontext():
                         comparison = compare_tensors(
@@ -139,13 +142,6 @@ class _CaseComparer:
                             digests=(one.digest, other.digest),
                         )
                 yield input_row(comparison) if exact else output_row(comparison, comparator)
-
-
-def _same_digest(record: TensorRecord) -> Comparison:
-    """What is known of a tensor whose digest, which is over dtype, shape and bytes, is the same on both sides."""
-    elements = prod(record.shape) * per_element(record.dtype)
-    numbers = TensorNumbers(elements=elements, bit_equal=elements)
-    return Comparison(name=record.name, dtype=record.dtype, shape=record.shape, numbers=numbers)
 
 
 def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
@@ -179,23 +175,14 @@ def _is_same_program(new: Case, before: FileRecord, after: FileRecord) -> bool:
     return True
 
 
-_REMOVED = fail("removed-golden", "the case is gone from the new side")
-_NEW = info("new-golden", "a new case: there is no old side to compare with")
-
-
 def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:
     case = pair.new or pair.old
     return replace(_unreadable(pair, [finding]), verdict=verdict, identity=_identity(case.manifest) if case else {})
 
 
 def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
-    return Change(
-        path=pair.path,
-        verdict=Verdict.UNREADABLE,
-        shape="bundle",
-        findings=_sorted(findings, pair.path),
-        has_baseline=pair.old is not None,
-    )
+    found, known = _sorted(findings, pair.path), pair.old is not None
+    return Change(path=pair.path, verdict=Verdict.UNREADABLE, shape="bundle", findings=found, has_baseline=known)
 
 
 def _failing(findings: Iterable[Finding]) -> list[Finding]:
@@ -305,7 +292,16 @@ def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> I
     if inputs_differ or old.inputs != new.inputs:
         message = "the two captures had different inputs, so a difference of their outputs says little"
         yield warn("inputs-changed", message)
-    yield from _tolerances(old, new)
+    # A golden that allows more than it did is news, whatever its values do.
+    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
+    allowed = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
+    one, two = next(((a, b) for a, b in allowed if a != b), allowed[0])
+    text = f"rtol {one[0]:g}, atol {one[1]:g} → rtol {two[0]:g}, atol {two[1]:g}"
+    if any(b > a for sides in allowed for a, b in zip(*sides, strict=True)):
+        nan = " and NaN equals NaN now" if two[2] > one[2] else ""
+        yield warn("tolerance-widened", f"the capture allows more than it did: {text}{nan}")
+    elif one != two:
+        yield info("tolerance-tightened", f"the capture allows less than it did: {text}")
     facts = ("platform", "machine", "device", "image", "python")
     pairs = [(name, getattr(old.environment, name), getattr(new.environment, name)) for name in facts]
     before, after = old.environment.packages, new.environment.packages
@@ -338,21 +334,6 @@ def _without_tensors(node: Any) -> Any:
     if len(node) == 1 and next(iter(node)) in {"tensor", "scalar"}:
         return "a tensor"
     return {key: _without_tensors(value) for key, value in node.items()}
-
-
-def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
-    """A golden that allows more than it did is news, whatever its values do."""
-    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
-    pairs = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
-    before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
-    if before == after:
-        return
-    text = f"rtol {before[0]:g}, atol {before[1]:g} → rtol {after[0]:g}, atol {after[1]:g}"
-    nan = " and NaN equals NaN now" if after[2] > before[2] else ""
-    if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
-        yield warn("tolerance-widened", f"the capture allows more than it did: {text}{nan}")
-    else:
-        yield info("tolerance-tightened", f"the capture allows less than it did: {text}")
 
 
 def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:

@@ -79,11 +79,8 @@ class BothSides(msgspec.Struct, frozen=True):
         shared = self.old.cases.keys() & self.new.cases.keys()
         nothing = changes and not others and not self.unchanged and not shared
         if self.old.cases and self.new.cases and nothing:
-            yield fail(
-                "nothing-compared",
-                f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?",
-                next="karat diff --help",
-            )
+            said = f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?"
+            yield fail("nothing-compared", said, next="karat diff --help")
 
 
 @contextmanager
@@ -129,11 +126,8 @@ def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack,
     touched = left | right
     if not everything:
         touched &= {folder for change in listing[0] for folder in folders_above(change.path)}
-    return BothSides(
-        _gathered(before, left, left & touched),
-        _gathered(after, right, right & touched),
-        tuple(sorted((left | right) - touched)),
-    )
+    gathered = _gathered(before, left, left & touched), _gathered(after, right, right & touched)
+    return BothSides(*gathered, tuple(sorted((left | right) - touched)))
 
 
 def _git_files(side: Side, listing: Listing) -> Files:

@@ -73,9 +73,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
             return
         from karat.compare.history import ENOUGH
 
-        held = [
-            (change.path, row.metric, row.history) for change in self.changes for row in change.metrics if row.history
-        ]
+        held = [(one.path, row.metric, row.history) for one in self.changes for row in one.metrics if row.history]
         known = [found for _, _, found in held if found.compared_with]
         unusual = sorted((one for one in held if one[2].unusual), key=lambda one: -(one[2].deviation or 0))
         said = [f"{len(unusual):,} of {count(len(held), 'move')} larger than earlier refreshes made"] if held else []
@@ -192,7 +190,11 @@ def losses(changes: Iterable[Change]) -> Iterator[str]:
     for change in changes:
         told = {f.metric for f in change.findings if f.severity is not Severity.INFO}
         mine = [row for row in change.metrics if change.has_baseline and row.metric.endswith("loss")]
-        seen.update({_way(row) if row.verdict is Verdict.INCOMPLETE or row.metric in told else "" for row in mine})
+        ways = {
+            row.direction or "changed" for row in mine if row.metric in told and row.verdict is not Verdict.INCOMPLETE
+        }
+        ways |= {"cut" for row in mine if row.verdict is Verdict.INCOMPLETE}
+        seen.update(ways | {"" for row in mine if row.verdict is not Verdict.INCOMPLETE and row.metric not in told})
         seen["slightly"] += any(row.metric not in told and row.verdict is Verdict.DRIFT for row in mine)
     moved = [f"{way} in {seen[way]:,}" for way in ("up", "down", "changed") if seen[way]]
     cut = [f"not judged in {seen['cut']:,}"] if seen["cut"] else []
@@ -200,10 +202,6 @@ def losses(changes: Iterable[Change]) -> Iterator[str]:
         yield f"loss {', '.join(moved + cut)}"
     elif seen[""]:
         yield ", ".join([f"no loss moved{' beyond its threshold' if seen['slightly'] else ''}", *cut])
-
-
-def _way(row: MetricChange) -> str:
-    return "cut" if row.verdict is Verdict.INCOMPLETE else row.direction or "changed"
 
 
 def told(groups: Iterable[FindingGroup]) -> set[tuple[str, str, str | None]]:

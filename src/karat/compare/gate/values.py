@@ -178,7 +178,11 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str],
     found = []
     for index, cell in enumerate(cells):
         how = _how(cell, numbers, index, status)
-        if how is None or (prefix and _agree(cell)):
+        if prefix and isinstance(cell.expected, str) and isinstance(cell.got, str):
+            shorter, longer = sorted((cell.expected, cell.got), key=len)
+            if shorter and longer.startswith(shorter):  # equal as far as both go, and both go somewhere
+                continue
+        if how is None:
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
         measured = how in {"worse", "better"} and isinstance(cell.expected, float)
@@ -208,14 +212,6 @@ def _how(cell: GateCell, numbers: Gate, index: int, status: Sequence[str]) -> st
     if cell.got is None:
         return "missing"
     return "changed" if isinstance(cell.got, float) else how_changed(str(cell.expected), cell.got, status)
-
-
-def _agree(cell: GateCell) -> bool:
-    """Whether two texts are equal as far as both go, and both go somewhere."""
-    if not isinstance(cell.expected, str) or not isinstance(cell.got, str):
-        return False
-    shorter, longer = sorted((cell.expected, cell.got), key=len)
-    return bool(shorter) and longer.startswith(shorter)
 
 
 def _size(deviation: Deviation) -> float:
@@ -346,14 +342,9 @@ def leaves(value: Any) -> Leaves:
         elif isinstance(item, list) and item:
             stack.extend((item[i], (f"{path}[{i}]", name)) for i in range(len(item) - 1, -1, -1))
         else:
-            found[path] = (name or "value", _leaf(item))
+            value = json.dumps(item) if item is None or isinstance(item, bool | dict | list) else item
+            if isinstance(item, str):
+                # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
+                value = float("nan") if item == "nan" else (f'"{item}"' if item in _LITERALS else item)
+            found[path] = (name or "value", value if isinstance(value, str) else as_float(value))
     return found
-
-
-def _leaf(value: Any) -> Value:
-    if value is None or isinstance(value, bool | dict | list):
-        return json.dumps(value)
-    if isinstance(value, str):
-        # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
-        return float("nan") if value == "nan" else (f'"{value}"' if value in _LITERALS else value)
-    return as_float(value)

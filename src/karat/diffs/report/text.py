@@ -43,8 +43,29 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
         yield ("     " if head else "history: ", "dim"), (line, "")
     yield from group_lines(diff.groups, labels(diff.changes, diff.root))
     yield from _single_findings(diff)
-    yield from _rows(diff, top, width)
-    yield from _tensors(diff, top, width)
+    rows, total = top_rows(diff, top)
+    if rows:
+        yield ()
+        yield (f"Worst {len(rows)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
+        titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
+        table = [titles, *((m.verdict.value, printable(name), *row_cells(m, name)) for _, m, name in rows)]
+        yield from _table(table, [row[:2] for row in rows], diff, width, left=2, dispensable={2, 6})
+    # Those tensors that did not move are counted above.
+    ranked = ranked_tensors(diff)
+    if moved := ranked[:top]:
+        from karat.tensors.report import TITLES, cells, type_text
+
+        yield ()
+        yield (f"Tensors that moved, {len(moved)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
+        told = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in moved]
+        yield from _table(
+            [("verdict", "tensor", "of", *TITLES), *told],
+            [row[:2] for row in moved],
+            diff,
+            width,
+            left=3,
+            dispensable={5, 6},
+        )
     if diff.changes and (diff.old, diff.new) == ("HEAD", "working tree"):
         yield from ((), (("to decide: ", "dim"), ("karat review", COMMAND)))
 
@@ -91,32 +112,6 @@ def _single_findings(diff: Diff) -> Iterator[Line]:
         yield from finding_lines(finding, diff.root)
     if len(warns) > _WARNS_SHOWN:
         yield from ((), _more(f"… and {len(warns) - _WARNS_SHOWN:,} more warn findings (--json - lists all)"))
-
-
-def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    shown, total = top_rows(diff, top)
-    if not shown:
-        return
-    yield ()
-    yield (f"Worst {len(shown)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
-    rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in shown]
-    titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
-    yield from _table([titles, *rows], [entry[:2] for entry in shown], diff, width, left=2, dispensable={2, 6})
-
-
-def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    """The tensors that moved most; those that did not are counted above."""
-    ranked = ranked_tensors(diff)
-    shown = ranked[:top]
-    if not shown:
-        return
-    from karat.tensors.report import TITLES, cells, type_text
-
-    yield ()
-    yield (f"Tensors that moved, {len(shown)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
-    rows = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in shown]
-    table = [("verdict", "tensor", "of", *TITLES), *rows]
-    yield from _table(table, [entry[:2] for entry in shown], diff, width, left=3, dispensable={5, 6})
 
 
 def _table(
