@@ -115,7 +115,8 @@ def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
         ("gained-rows", Severity.INFO, gained, count(len(gained), "new row")),
     ):
         if rows:
-            message, numbers = f"{what}: {few(rows, _NAMES_SHOWN)}", {"count": len(rows), "rows": "\n".join(rows)}
+            message, names = f"{what}: {few(rows, _NAMES_SHOWN)}", "\n".join(rows)
+            numbers: dict[str, float | str | None] = {"count": len(rows), "rows": names}
             yield Finding(kind=kind, severity=severity, where=rows[0], message=message, numbers=numbers)
     places, new_places = column_places(old), column_places(new)
     for name in places:
@@ -167,11 +168,8 @@ def _compare_column(
             what = f"{column.name}: {len(moved)} of {len(column.cells)} rows moved: {few(ranked, _NAMES_SHOWN)}"
             for at, f in enumerate(findings):
                 if f.kind == "value-drift":
-                    message, numbers = (
-                        f"{what}; {f.message.split('; ', 1)[-1]}",
-                        {**f.numbers, "rows_moved": len(moved)},
-                    )
-                    findings[at] = replace(f, message=message, numbers=numbers)
+                    message = f"{what}; {f.message.split('; ', 1)[-1]}"
+                    findings[at] = replace(f, message=message, numbers={**f.numbers, "rows_moved": len(moved)})
     # Cells that are not numbers on both sides: one finding per kind of change.
     by_kind: dict[_Kind, list[_Cell]] = {}
     for cell in others:

@@ -162,10 +162,5 @@ def _decide(new: Incoming, merged: Merged, change: Change, options: RefreshOptio
         how = "was cancelled" if new.conclusion == "cancelled" else "timed out"
         message = f"taken from a job that {how}; the file itself is complete"
         findings.append(warn("from-unfinished-job", message, path=new.path))
-    return Acceptance(
-        golden=golden,
-        change=change,
-        findings=tuple(sorted(findings, key=lambda f: f.severity.rank)),
-        accepted=accepted,
-        metrics=merged[1],
-    )
+    told = tuple(sorted(findings, key=lambda f: f.severity.rank))
+    return Acceptance(golden=golden, change=change, findings=told, accepted=accepted, metrics=merged[1])

@@ -59,10 +59,8 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
     if absent:
         some = islice((n for n in range(1, total + 1) if n not in numbers), _SHOWN)
         which = ", ".join(map(str, some)) + (" …" if absent > _SHOWN else "")
-        message = (
-            f"{absent:,} of {total:,} shards are missing from the new results ({which}), so their rows would be dropped"
-        )
-        found.append(fail("missing-shard", message, path=path))
+        lost = f"{absent:,} of {total:,} shards are missing from the new results ({which})"
+        found.append(fail("missing-shard", f"{lost}, so their rows would be dropped", path=path))
     found += [
         fail("missing-shard", f"{shard.where} says it is shard {shard.number} of {total}", path=path)
         for shard in shards
@@ -90,11 +88,9 @@ def assemble(shards: Sequence[Shard], settings: TableSettings, path: str) -> Rea
         return Reading(None, tuple(findings))
     columns = settings.columns or tables[0][1].columns
     for shard, table in tables:
-        lacks = [
-            f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
-            for name in columns
-            if name not in table.columns
-        ]
+        has = ", ".join(table.columns)
+        absent = (name for name in columns if name not in table.columns)
+        lacks = [f"column {name} is missing in {shard.where}; it has {has}" for name in absent]
         if not set(table.key) <= set(columns):
             names = ", ".join(table.key)
             lacks.append(f"the key of {shard.where} is {names}, which [refresh.tables] columns leaves out")
@@ -203,15 +199,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             data = _read(winner)
             if isinstance(data, Finding):
                 return _refused(path, claims, [data])
-            refused = formats.refusal(data, path)
-            shards.append(
-                Shard(
-                    number=int(number),
-                    of=int(winner.identity["num_shards"]),
-                    reading=Reading(None, (refused,)) if refused else read_table(data, settings.key or None),
-                    where=winner.artifact.name,
-                )
-            )
+            refused, of = formats.refusal(data, path), int(winner.identity["num_shards"])
+            reading = Reading(None, (refused,)) if refused else read_table(data, settings.key or None)
+            shards.append(Shard(number=int(number), of=of, reading=reading, where=winner.artifact.name))
         # The job to run again is the one whose shard did not come.
         of_job = winners[0].job
         others = [g for g in self.jobs if of_job and g.table == of_job.table and g.key[0] == of_job.key[0]]
@@ -236,9 +226,21 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _outcome(self, new: Incoming, old: bytes | None, decision: Acceptance) -> GoldenOutcome:
         path, claims = new.path, new.claims
-        findings = [self._with_advice(f, claims[0]) for f in decision.findings]
-        state = State.REFUSED
-        origin = self._provenance(claims, decision)
+        findings, state = [self._with_advice(f, claims[0]) for f in decision.findings], State.REFUSED
+        first = claims[0]
+        run = str(first.manifest.run_id or first.artifact.run_id or "") or None
+        jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
+        origin = Provenance(
+            source=self.source,
+            run=run,
+            attempt=max((c.attempt for c in claims if c.attempt is not None), default=None),
+            commit=first.manifest.commit or self.commits.get(run or ""),
+            job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
+            platform=first.identity.get("platform"),
+            image=first.manifest.image,
+            date=self.options.date,
+            accepted="--accept-incomplete" if decision.accepted else None,
+        )
         if decision.golden is not None:
             try:
                 state, kept = self._write(new, old, decision, origin)
@@ -246,16 +248,8 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             except (KaratError, OSError) as error:
                 # One place that cannot be written must not keep the others from being refreshed.
                 findings = [_not_written(self.goldens.root / path, path, error, "not-refreshed")]
-        return GoldenOutcome(
-            path=path,
-            state=state,
-            change=decision.change,
-            findings=tuple(findings),
-            artifacts=tuple(c.artifact.name for c in claims),
-            members=tuple(c.member for c in claims),
-            provenance=origin,
-            metrics=decision.metrics,
-        )
+        made = replace(_refused(path, claims, findings), state=state, provenance=origin)
+        return replace(made, change=decision.change, metrics=decision.metrics)
 
     def _write(
         self, new: Incoming, old: bytes | None, decision: Acceptance, origin: Provenance
@@ -286,22 +280,6 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             self.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))
         return State.UNCHANGED if current == data else State.WRITTEN, kept
 
-    def _provenance(self, claims: Sequence[Claim], decision: Acceptance) -> Provenance:
-        first = claims[0]
-        run = str(first.manifest.run_id or first.artifact.run_id or "") or None
-        jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
-        return Provenance(
-            source=self.source,
-            run=run,
-            attempt=max((c.attempt for c in claims if c.attempt is not None), default=None),
-            commit=first.manifest.commit or self.commits.get(run or ""),
-            job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
-            platform=first.identity.get("platform"),
-            image=first.manifest.image,
-            date=self.options.date,
-            accepted="--accept-incomplete" if decision.accepted else None,
-        )
-
     def _with_advice(self, finding: Finding, claim: Claim, group: JobGroup | None = None) -> Finding:
         """The finding with the command that helps: run the job again, for what is incomplete."""
         if finding.next or finding.severity is not Severity.FAIL:
@@ -314,13 +292,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:
-    return GoldenOutcome(
-        path=path,
-        state=State.REFUSED,
-        findings=tuple(findings),
-        artifacts=tuple(c.artifact.name for c in claims),
-        members=tuple(c.member for c in claims),
-    )
+    names, members = zip(*((c.artifact.name, c.member) for c in claims), strict=True)
+    found = tuple(findings)
+    return GoldenOutcome(path=path, state=State.REFUSED, findings=found, artifacts=names, members=members)
 
 
 def _read(claim: Claim) -> bytes | Finding:

@@ -77,10 +77,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     stopped = bool(cut) and not options.keep_going
     if stopped:
         whole = "1 artifact is" if cut == 1 else f"{cut} artifacts are"
-        message = (
-            f"{whole} not whole, so nothing was written; what arrived is kept:"
-            " run the same command again, or add --keep-going"
-        )
+        again = "run the same command again, or add --keep-going"
+        message = f"{whole} not whole, so nothing was written; what arrived is kept: {again}"
         findings.append(fail("transfer-failed", message, next=Command("karat", "refresh", "--keep-going")))
     else:
         locks = LockFiles(root, options.globs)
@@ -198,10 +196,8 @@ def _by_cause(told: Sequence[tuple[Artifact, Finding]]) -> Iterator[Finding]:
         (first, finding), names = found[0], [name for name, _ in found]
         if len(found) > 1:
             said = finding.message.removeprefix(f"artifact {first}: ")
-            message = f"{len(found)} artifacts ({few(names, 3)}): {said}"
-            finding = replace(
-                finding, message=message, path="", numbers={"artifacts": len(found), "names": ", ".join(names)}
-            )
+            message, numbers = f"{len(found)} artifacts ({few(names, 3)}): {said}", {"artifacts": len(found)}
+            finding = replace(finding, message=message, path="", numbers=numbers | {"names": ", ".join(names)})
         yield finding
 
 

@@ -55,10 +55,10 @@ def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[
         results += gate_leaves(beside, {k: v for k, v in found.items() if k in beside}, judging)
     findings, wanted = [], _names(golden)
     local = judging.book.local(judging.path) if judging.book.local is not None else {}
-    for rule in (*(rule for rules in local.values() for rule in rules), *judging.book.rules):
-        if rule.sets.get("required") and rule.pattern not in wanted and fnmatchcase(judging.path, rule.path):
-            said = f"{rule.pattern}: expected the golden to have it, because it is gated [{rule.origin}], found no such metric"
-            findings.append(fail("lost-metric", said, metric=rule.pattern))
+    for one in (*(one for some in local.values() for one in some), *judging.book.rules):
+        if one.sets.get("required") and one.pattern not in wanted and fnmatchcase(judging.path, one.path):
+            said = f"{one.pattern}: expected the golden to have it, because it is gated [{one.origin}], found no such metric"
+            findings.append(fail("lost-metric", said, metric=one.pattern))
     if names := _names(actual) - wanted:
         results.append(unknown("metric", sorted(names)))
     # Steps behind the golden's last: nobody knows whether they are as they should be.
