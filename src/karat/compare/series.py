@@ -41,16 +41,10 @@ def judge_series(
     old: Series, new: Series, numbers: Sequence[CurveNumbers], rules: RuleBook, path: str
 ) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of one file whose numbers are known."""
-    shared = [
-        SharedMetric(
-            name,
-            old.metrics[name],
-            new.metrics[name],
-            truly(n, old.metrics[name], new.metrics[name], rules, name, path, shape="series"),
-            rules.rule_for(name, path, "series"),
-        )
-        for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True)
-    ]
+    shared = []
+    for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True):
+        one, other, rule = old.metrics[name], new.metrics[name], rules.rule_for(name, path, "series")
+        shared.append(SharedMetric(name, one, other, truly(n, one, other, rules, name, path, shape="series"), rule))
     rows: list[MetricChange] = []
     findings: list[Finding] = []
     cut, stop = _truncation(shared)

@@ -74,14 +74,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.member} of artifact {self.artifact.name}"
 
 
-class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What one artifact wants to become."""
-
-    claims: tuple[Claim, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    out_of_scope: int = 0
-
-
 class Claimant:
     """Turns fetched artifacts into claims."""
 
@@ -99,10 +91,11 @@ class Claimant:
             return read_identity([member], self._settings.members) is not None
         return self._targets.may_be_golden(member)
 
-    def claims_of(self, fetched: Fetched, match: Match) -> Claims:
+    def claims_of(self, fetched: Fetched, match: Match) -> tuple[list[Claim], list[Finding], int]:
+        """What an artifact wants to become, what is wrong with it, and how many of its files are out of scope."""
         findings = list(fetched.findings)
         if any(f.severity is Severity.FAIL for f in findings):
-            return Claims(findings=fetched.findings)
+            return [], findings, 0
         manifests: dict[str, ArtifactManifest] = {}
         contradicted: list[ArtifactManifest] = []
         files: dict[str, Path] = {}
@@ -113,12 +106,11 @@ class Claimant:
                 continue
             told = read_manifest(file, match.artifact.name)
             if isinstance(told, Finding):
-                return Claims(findings=(*findings, told))
+                return [], [*findings, told], 0
             manifests[folder] = told
             declared = renamed(told.as_identity(), self._settings.rename)
-            if wrong := _contradiction(
-                f"artifact {match.artifact.name}", match.artifact.name, declared, match.identity
-            ):
+            whole = match.artifact.name
+            if wrong := _contradiction(f"artifact {whole}", whole, declared, match.identity):
                 findings.append(wrong)
                 contradicted.append(told)
         claims: list[Claim] = []
@@ -147,7 +139,7 @@ class Claimant:
                 findings.append(made)
             else:
                 skipped += 1
-        return Claims(claims=tuple(_one_each(claims)), findings=tuple(findings), out_of_scope=skipped)
+        return list(_one_each(claims)), findings, skipped
 
     def _claim(
         self, name: str, file: Path, match: Match, manifest: ArtifactManifest, own: Identity

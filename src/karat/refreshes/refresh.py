@@ -160,12 +160,12 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     received, out_of_scope = 0, choice.out_of_scope
     wanted = [m.artifact for m in choice.matches]
     for fetched in source.fetch(wanted, claimant.wants, options.progress):
-        made = claimant.claims_of(fetched, by_id[fetched.artifact.id])
-        claims += [claim for claim in made.claims if narrow(claim.target, options.only)]
-        told += [(fetched.artifact, finding) for finding in made.findings]
-        if any(finding.severity is Severity.FAIL for finding in made.findings):
+        made, said, beside = claimant.claims_of(fetched, by_id[fetched.artifact.id])
+        claims += [claim for claim in made if narrow(claim.target, options.only)]
+        told += [(fetched.artifact, finding) for finding in said]
+        if any(finding.severity is Severity.FAIL for finding in said):
             explained.add(fetched.artifact.id)
-        out_of_scope += made.out_of_scope
+        out_of_scope += beside
         received += fetched.received
     # Artifacts arrive in any order; the report must not depend on it.
     claims.sort(key=lambda c: (c.target, c.artifact.name, c.artifact.id, c.member))

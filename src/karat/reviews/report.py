@@ -56,6 +56,10 @@ def report_of(review: Review) -> ReviewReport:
     items = {item.path: item for item in review.items()}
     tally = Counter(item.state for item in items.values())
     failing = {item.path: any(f.severity is Severity.FAIL for f in item.change.findings) for item in items.values()}
+    listed = {
+        path: ListedGolden(path=path, verdict=item.verdict, state=item.state, fails=failing[path])
+        for path, item in items.items()
+    }
     open_ = (item for item in items.values() if item.state in OPEN)
     return ReviewReport(
         old=review.diff.old,
@@ -68,10 +72,7 @@ def report_of(review: Review) -> ReviewReport:
                 id=cause.id,
                 title=cause.title,
                 severity=cause.severity,
-                goldens=tuple(
-                    ListedGolden(path=path, verdict=items[path].verdict, state=items[path].state, fails=failing[path])
-                    for path in cause.paths
-                ),
+                goldens=tuple(listed[path] for path in cause.paths),
             )
             for cause in review.causes()
         ),
@@ -121,12 +122,8 @@ def cause_lines(cause: Cause) -> Iterator[Line]:
     severity = (f"{cause.severity.value:<4} ", STYLES[cause.severity]) if cause.severity else ("ok   ", "green")
     by = span(cause.group.low, cause.group.high, "  by ") if cause.group else ""
     other = len(cause.group.paths) - len(cause.paths) if cause.group else 0
-    yield (
-        severity,
-        (f"{cause.number}. {cause.title}", "bold"),
-        (by, "dim"),
-        (f"  ({other:,} above)" if other else "", "dim"),
-    )
+    above = f"  ({other:,} above)" if other else ""
+    yield severity, (f"{cause.number}. {cause.title}", "bold"), (by, "dim"), (above, "dim")
 
 
 def decision_lines(decision: Decision) -> Iterator[Line]:

@@ -80,28 +80,6 @@ def missing_result(
     return result_of(name, rule, outcome, "missing-actual", noun=noun, **found)
 
 
-class _Deviations(msgspec.Struct, frozen=True):
-    """The deviations of a column: what no allowance covers, and numbers that moved either way."""
-
-    hard: list[Deviation]
-    worse: list[Deviation]
-    better: list[Deviation]
-    allowed: int
-
-    @property
-    def absent(self) -> list[Deviation]:
-        return [d for d in self.hard if d.how in {"missing", "not-finite"}]
-
-    @property
-    def fails(self) -> bool:
-        return bool(self.hard) or len(self.worse) > self.allowed
-
-    @property
-    def improves(self) -> bool:
-        """An outcome that is better counts at once; a number may be better by chance."""
-        return len(self.better) > self.allowed or any(map(_is_outcome, self.better))
-
-
 def _part(
     name: str, cells: Sequence[GateCell], rule: Rule, status: Sequence[str], noun: str, exemption: int | None
 ) -> MetricResult:
@@ -123,10 +101,25 @@ def _part(
     better = [d for d in deviations if d.how == "better"]
     worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
     soft = {id(d) for d in (*better, *worse)}
-    found = _Deviations([d for d in deviations if id(d) not in soft], worse, better, numbers.allowed)
-    outcome, kind = _outcome(found, rule.mode, cells, noun)
+    hard = [d for d in deviations if id(d) not in soft]  # No allowance covers them.
+    lost = [d for d in hard if d.how in {"missing", "not-finite"}]
+    missing = sum(d.how == "missing" for d in hard)
+    kind = "out-of-tolerance"
+    if any(d.how == "worse" for d in hard):
+        kind = "status-regressed"
+    elif any(isinstance(d.expected, float) for d in hard):
+        kind = "type-changed"
+    elif hard:
+        kind = "status-changed" if noun == "row" else "text-changed"
+    absent = "missing-actual" if missing else "new-nan" if lost else ""
+    fails = bool(hard) or len(worse) > numbers.allowed
+    # An outcome that is better counts at once; a number may be better by chance.
+    improves = len(better) > numbers.allowed or any(map(_is_outcome, better))
+    outcome, kind = outcome_of(rule.mode, absent, kind, compared=bool(demanded), fails=fails, improves=improves)
+    if not demanded and all(cell.expected is None for cell in cells):
+        outcome, kind = CheckOutcome.INFO, ""  # an empty column expects nothing; one of NaN was meant to
     objecting = [d for d in deviations if d.how != "better"]
-    shown = objecting or found.better
+    shown = objecting or better
     return result_of(
         name,
         rule,
@@ -134,16 +127,16 @@ def _part(
         kind,
         noun=noun,
         total=len(demanded),
-        compared=len(demanded) - len(found.absent),
+        compared=len(demanded) - len(lost),
         failed=len(objecting),
-        missing=sum(d.how == "missing" for d in deviations),
+        missing=missing,
         broken=sum(d.how == "not-finite" for d in deviations),
-        better=len(found.better),
+        better=len(better),
         allowed=numbers.allowed,
         first=shown[0] if shown else None,
         worst=max(shown, key=_size) if shown else None,
-        deviations=(*objecting, *found.better),
-        likely=_likely(found) if kind else None,
+        deviations=(*objecting, *better),
+        likely=_likely(hard, missing, len(lost)) if kind else None,
         used=share_used(numbers.error, numbers.tolerance),
         exemption=exemption,
     )
@@ -151,23 +144,6 @@ def _part(
 
 def _is_outcome(deviation: Deviation) -> bool:
     return isinstance(deviation.expected, str)
-
-
-def _outcome(found: _Deviations, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
-    demanded, kind = any(cell.demanded for cell in cells), "out-of-tolerance"
-    if not demanded and all(
-        cell.expected is None for cell in cells
-    ):  # an empty column expects nothing; one of NaN was meant to
-        return CheckOutcome.INFO, ""
-    if any(d.how == "worse" for d in found.hard):
-        kind = "status-regressed"
-    elif any(isinstance(d.expected, float) for d in found.hard):
-        kind = "type-changed"
-    elif found.hard:
-        kind = "status-changed" if noun == "row" else "text-changed"
-    missing = any(d.how == "missing" for d in found.absent)
-    absent = ("missing-actual" if missing else "new-nan") if found.absent else ""
-    return outcome_of(mode, absent, kind, compared=demanded, fails=found.fails, improves=found.improves)
 
 
 def _floats(values: Iterable[Value]) -> Values:
@@ -221,13 +197,13 @@ def _size(deviation: Deviation) -> float:
     return abs(deviation.error) / max(deviation.tolerance or 0.0, 1e-300)
 
 
-def _likely(found: _Deviations) -> str | None:
-    """What a person would say of the column, or None."""
-    if any(d.how == "missing" for d in found.absent):
+def _likely(hard: Sequence[Deviation], missing: int, lost: int) -> str | None:
+    """What a person would say of the column, or None; so many of the deviations are of missing values, or none that are finite."""
+    if missing:
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
-    if found.absent:
+    if lost:
         return "not finite: it diverged, or divided by zero"
-    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in found.hard)
+    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in hard)
     if outcomes and max(map(len, outcomes)) <= 40:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
