@@ -34,14 +34,11 @@ class GoldenPair:
     def change(self, verdict: Verdict, findings: Iterable[Finding], of: Reading | None = None, **more: Any) -> Change:
         """What became of it, gravest findings first; `of` is the reading whose shape it has."""
         placed = [f if f.path else replace(f, path=self.path) for f in findings]
-        return Change(
-            path=self.path,
-            verdict=verdict,
-            shape=of.golden.shape if of and of.golden else None,
-            findings=tuple(sorted(placed, key=lambda f: f.severity.rank)),
-            identity=self.identity,
-            **more,
+        told, shape = (
+            tuple(sorted(placed, key=lambda f: f.severity.rank)),
+            of.golden.shape if of and of.golden else None,
         )
+        return Change(path=self.path, verdict=verdict, shape=shape, findings=told, identity=self.identity, **more)
 
 
 def compare(
@@ -68,10 +65,8 @@ def compare_many(
         if keep_curves:
             old, new = _both_series(pair)
             # Series lend their own curves; numbers that are no curve brought theirs along.
-            rows = [
-                replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
-                for row in change.metrics
-            ]
+            before, after = old.metrics.get, new.metrics.get
+            rows = (replace(r, old=before(r.metric, r.old), new=after(r.metric, r.new)) for r in change.metrics)
             change = replace(change, metrics=tuple(rows))
         elif any(row.old is not None for row in change.metrics):
             change = replace(change, metrics=tuple(replace(row, old=None, new=None) for row in change.metrics))
@@ -113,11 +108,8 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     # Defects that only the old side has are repaired now, so info; those of both are told once.
     still = {(f.kind, f.where) for f in new.findings}
-    repaired = [
-        replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}")
-        for f in old.findings
-        if (f.kind, f.where) not in still
-    ]
+    gone = (f for f in old.findings if (f.kind, f.where) not in still)
+    repaired = [replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}") for f in gone]
     findings = [*_became_text(old.findings, new.findings), *repaired, *findings]
     both = {old.golden.shape, new.golden.shape}
     if _is_empty(old.golden) and _is_empty(new.golden):

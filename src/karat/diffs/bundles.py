@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from math import prod
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from karat.bundles.cases import Case, Spool
 from karat.bundles.compare import compare_values
 from karat.bundles.extents import require_file
-from karat.bundles.manifest import Comparator, FileRecord, Manifest, TensorRecord
+from karat.bundles.manifest import Comparator, Manifest, TensorRecord
 from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
@@ -158,21 +158,15 @@ def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
                 yield fail("bundle-damaged", str(damage))
     if before and not after:
         yield fail("incomplete-case", "the program is gone: the new capture has none")
-    elif after and (before is None or not _is_same_program(new, before, after)):
-        was = f"{before.size:,} bytes" if before else "none"
-        yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
-
-
-def _is_same_program(new: Case, before: FileRecord, after: FileRecord) -> bool:
-    """By their digests; of two formats, by the old side's hash over the new side's bytes."""
-    extent = new.program()
-    if hash_of(before.digest) == hash_of(after.digest) or extent is None:
-        return before.digest == after.digest
-    try:
-        require_file(extent, before.digest, after.file)
-    except Damaged:
-        return False
-    return True
+    elif after:
+        same, extent = before is not None and before.digest == after.digest, new.program()
+        if before and extent and hash_of(before.digest) != hash_of(after.digest):
+            with suppress(Damaged):  # of two formats, the old side's hash over the new side's bytes
+                require_file(extent, before.digest, after.file)
+                same = True
+        if not same:
+            was = f"{before.size:,} bytes" if before else "none"
+            yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
 
 
 def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:

@@ -265,13 +265,27 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
         reach[change.identity.get("platform", "")].update(("", *_words(change)))
     names, other = labels(changes, ""), "changed " if unchanged else ""
     groups = []
-    for key, members in found.items():
+    for (platform, kind, family, direction, severity), members in found.items():
         paths = {path for _, path, _ in members}
-        where = f" on {key[0]}" if key[0] else ""
+        where = f" on {platform}" if platform else ""
         common = f"{names[min(paths)].removesuffix(where)}{where}"
         if len(paths) > 1:
-            common = _common([by_path[path] for path in paths], reach[key[0]], other, where)
-        groups.append(_group(key, members, common))
+            common = _common([by_path[path] for path in paths], reach[platform], other, where)
+        drift, items = kind == "value-drift", sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
+        sizes = [size for size, _, _ in items if size] if drift else []
+        what = " ".join(filter(None, (family, direction if drift else kind))) or kind
+        group = FindingGroup(
+            title=f"{what}: {common}",
+            kind=kind,
+            severity=severity,
+            platform=platform,
+            family=family,
+            direction=direction,
+            members=tuple((path, metric) for _, path, metric in items),
+            low=min(sizes, default=None),
+            high=max(sizes, default=None),
+        )
+        groups.append(group)
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, g.family != "loss", -len(g.members), g.title)))
 
 
@@ -300,22 +314,3 @@ def _common(members: Sequence[Change], reach: Mapping[str, int], other: str, whe
             return f"{n:,} of {of:,} {other}goldens{where}, all {noun}"
         of = reach[word]
     return f"{'all' if n == of else f'{n:,} of'} {of:,} {other}{noun}{where}"
-
-
-def _group(key: _Key, members: Sequence[_Member], common: str) -> FindingGroup:
-    platform, kind, family, direction, severity = key
-    items = sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
-    sizes = [size for size, _, _ in items if size]
-    drift = kind == "value-drift"
-    what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
-    return FindingGroup(
-        title=f"{what}: {common}",
-        kind=kind,
-        severity=severity,
-        platform=platform,
-        family=family,
-        direction=direction,
-        members=tuple((path, metric) for _, path, metric in items),
-        low=min(sizes) if drift and sizes else None,
-        high=max(sizes) if drift and sizes else None,
-    )

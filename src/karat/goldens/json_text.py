@@ -38,9 +38,7 @@ class Parsed:
 def parse(data: bytes) -> Parsed:
     """The value of JSON bytes; never raises."""
     hazard = text_file.check(data)
-    if hazard is not None:
-        return Parsed(None, (hazard,), ok=False)
-    return parse_text(text_file.decode(data))
+    return Parsed(None, (hazard,), ok=False) if hazard is not None else parse_text(text_file.decode(data))
 
 
 def parse_text(text: str) -> Parsed:

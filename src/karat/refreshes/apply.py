@@ -258,12 +258,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
         assert decision.golden is not None  # noqa: S101 - the caller asked
         path, root = new.path, self.goldens.root
         tables, dry_run = self.options.settings.tables, self.options.dry_run
-        data = render(
-            decision.golden,
-            old=old if new.base is None else new.seen,
-            incoming=new.data if decision.golden is new.reading.golden else None,
-            padding=tables.padding if tables else 0,
-        )
+        like, padding = old if new.base is None else new.seen, tables.padding if tables else 0
+        incoming = new.data if decision.golden is new.reading.golden else None
+        data = render(decision.golden, old=like, incoming=incoming, padding=padding)
         current = new.seen
         locked = self.locks.get(path)
         kept = []

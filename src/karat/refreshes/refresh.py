@@ -131,7 +131,23 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         locks=tuple(written),
         groups=groups_of([o.change for o in outcomes if o.change and o.state is not State.UNCHANGED], options.rules),
     )
-    record = _record(result, listing, options)
+    undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
+    undone += [f"{o.path}: {finding.message}" for o in result.in_state(State.REFUSED) for finding in o.findings[:1]]
+    record = RefreshRecord(
+        source=result.source,
+        run_id=", ".join(run.id for run in listing.runs) or None,
+        scope=options.scope,
+        command=str(options.command),
+        files=tuple(o.path for o in result.in_state(State.WRITTEN)),
+        confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
+        narrowed=bool(options.only or options.platforms or options.metrics),
+        not_refreshed=tuple(undone),
+        accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
+        commit=next((run.commit for run in listing.runs if run.commit), None),
+        date=options.date or None,
+        tests=result.tests,
+        goldens=result.found,
+    )
     if not options.dry_run and not stopped:
         write_record(root, record)
     return replace(result, record=record)
@@ -160,10 +176,10 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     received, out_of_scope = 0, choice.out_of_scope
     wanted = [m.artifact for m in choice.matches]
     for fetched in source.fetch(wanted, claimant.wants, options.progress):
-        made, said, beside = claimant.claims_of(fetched, by_id[fetched.artifact.id])
+        made, noted, beside = claimant.claims_of(fetched, by_id[fetched.artifact.id])
         claims += [claim for claim in made if narrow(claim.target, options.only)]
-        told += [(fetched.artifact, finding) for finding in said]
-        if any(finding.severity is Severity.FAIL for finding in said):
+        told += [(fetched.artifact, finding) for finding in noted]
+        if any(finding.severity is Severity.FAIL for finding in noted):
             explained.add(fetched.artifact.id)
         out_of_scope += beside
         received += fetched.received
@@ -267,24 +283,4 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
         f" {len(gathered.choice.unmatched)} of unknown name, {gathered.choice.superseded} superseded,"
         f" {gathered.out_of_scope} out of scope",
         next="karat refresh --help" if narrowed else "karat config --show-origin",
-    )
-
-
-def _record(result: RefreshReport, listing: Listing, options: RefreshOptions) -> RefreshRecord:
-    undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
-    undone += [f"{o.path}: {finding.message}" for o in result.in_state(State.REFUSED) for finding in o.findings[:1]]
-    return RefreshRecord(
-        source=result.source,
-        run_id=", ".join(run.id for run in listing.runs) or None,
-        scope=options.scope,
-        command=str(options.command),
-        files=tuple(o.path for o in result.in_state(State.WRITTEN)),
-        confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
-        narrowed=bool(options.only or options.platforms or options.metrics),
-        not_refreshed=tuple(undone),
-        accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
-        commit=next((run.commit for run in listing.runs if run.commit), None),
-        date=options.date or None,
-        tests=result.tests,
-        goldens=result.found,
     )

@@ -55,11 +55,10 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
 def report_of(review: Review) -> ReviewReport:
     items = {item.path: item for item in review.items()}
     tally = Counter(item.state for item in items.values())
-    failing = {item.path: any(f.severity is Severity.FAIL for f in item.change.findings) for item in items.values()}
-    listed = {
-        path: ListedGolden(path=path, verdict=item.verdict, state=item.state, fails=failing[path])
-        for path, item in items.items()
-    }
+    listed = {}
+    for path, item in items.items():
+        fails = any(f.severity is Severity.FAIL for f in item.change.findings)
+        listed[path] = ListedGolden(path=path, verdict=item.verdict, state=item.state, fails=fails)
     open_ = (item for item in items.values() if item.state in OPEN)
     return ReviewReport(
         old=review.diff.old,

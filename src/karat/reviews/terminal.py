@@ -18,7 +18,7 @@ from rich.text import Text
 
 from karat.compare.change import Verdict
 from karat.diffs.origins import place
-from karat.diffs.report.data import gravity, row_cells
+from karat.diffs.report.data import ROW_TITLES, gravity, row_cells
 from karat.diffs.report.text import style_of
 from karat.diffs.result import labels
 from karat.findings import Finding, KaratError, Severity
@@ -52,7 +52,6 @@ HELP = (
     "q  quit: everything decided is in git's index and in the working tree",
 )
 _STATE_STYLE: Mapping[State, str] = {"accepted": "bold green", "rejected": "bold red", "partly": "yellow"}
-_TITLES = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
 _WIDEST, _TALLEST, _SHORTEST = 100, 12, 8
 _FINDINGS, _ROWS, _CELLS = 3, 4, 8
 _ARROWS = {"\x1b[C": "n", "\x1b[B": "n", "\x1b[D": "b", "\x1b[A": "b"}
@@ -377,7 +376,7 @@ def _rows(item: Item, metric: str | None, width: int, most: int) -> Iterator[Lin
     if not shown:
         return
     cut = [(row, elide(printable(row.metric), 20)) for row in shown]
-    table = [_TITLES, *((row.verdict.value, name, *row_cells(row, row.metric)) for row, name in cut)]
+    table = [ROW_TITLES, *((row.verdict.value, name, *row_cells(row, row.metric)) for row, name in cut)]
     lines = [aligned(row, widths(table)) for row in table]
     yield ((lines[0][:width], "dim"),)
     for row, line in zip(shown, lines[1:], strict=True):
