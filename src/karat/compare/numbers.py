@@ -77,7 +77,15 @@ def score(pairs: Sequence[tuple[Metric, Metric, Rule]], *, curves: bool = False)
         return []
     aligned = [align(old, new) for old, new, _ in pairs]
     rules = [rule for _, _, rule in pairs]
-    flat = _Flat.of(aligned)
+    lengths = np.array([len(a.steps) for a in aligned])
+    flat = _Flat(
+        np.concatenate([a.steps for a in aligned]),
+        np.concatenate([a.old for a in aligned]),
+        np.concatenate([a.new for a in aligned]),
+        lengths,
+        np.cumsum(lengths),
+        np.flatnonzero(lengths),
+    )
     with np.errstate(all="ignore"):
         columns = _columns(flat, rules)
         # The last two say how many digits there are.
@@ -95,18 +103,6 @@ class _Flat(msgspec.Struct, frozen=True):
     lengths: NDArray[np.int64]
     ends: NDArray[np.int64]
     filled: NDArray[np.int64]  # The segments that are not empty, which reduceat alone would get wrong.
-
-    @classmethod
-    def of(cls, aligned: Sequence[Aligned]) -> _Flat:
-        lengths = np.array([len(a.steps) for a in aligned])
-        return cls(
-            np.concatenate([a.steps for a in aligned]),
-            np.concatenate([a.old for a in aligned]),
-            np.concatenate([a.new for a in aligned]),
-            lengths,
-            np.cumsum(lengths),
-            np.flatnonzero(lengths),
-        )
 
     def reduce(self, how: np.ufunc, column: NDArray[Any], dtype: type) -> NDArray[Any]:
         """Per-segment sums or maxima; 0 for an empty segment."""

@@ -115,14 +115,14 @@ def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, f
     else:
         files = FilesOnDisk(side.root, side.name)
     stack.enter_context(closing(files))
-    folders = case_folders(files.paths(), files.head)
+    folders = case_folders(files.paths, files.head)
     return _gathered(files, folders, folders, flat=flat)
 
 
 def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
     before, after = (stack.enter_context(closing(_git_files(side, listing))) for side in (old, new))
-    left, right = (case_folders(files.paths(), files.head) for files in (before, after))
+    left, right = (case_folders(files.paths, files.head) for files in (before, after))
     touched = left | right
     if not everything:
         touched &= {folder for change in listing[0] for folder in folders_above(change.path)}
@@ -192,10 +192,7 @@ class RevisionFiles:
             if kind == "blob" and mode != "120000" and path.startswith(prefix):
                 found[path[len(prefix) :]] = oid, int(size) if size.isdigit() else None
         self._sized = found
-
-    def paths(self) -> Collection[str]:
-        """All files of the side."""
-        return self._sized
+        self.paths: Collection[str] = found
 
     def head(self, path: str) -> bytes:
         (data,) = self._blobs.read([self._sized[path][0]], GOLDEN.value())
@@ -234,10 +231,7 @@ class FilesOnDisk:
         self, root: Path, name: str, known: Collection[str] | None = None, repository: Path | None = None
     ) -> None:
         self._root, self._repository = root, repository
-        self._paths = FolderPlace(root, name).files() if known is None else known
-
-    def paths(self) -> Collection[str]:
-        return self._paths
+        self.paths: Collection[str] = FolderPlace(root, name).files() if known is None else known
 
     def head(self, path: str) -> bytes:
         return head_on_disk(self._root / path)

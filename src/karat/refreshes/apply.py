@@ -132,36 +132,33 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Sequence[JobGroup] = ()
     temporary: Path | None = None  # The folder for half-written files.
 
-    def apply(self, claims: Sequence[Claim]) -> Iterator[GoldenOutcome]:
+    def apply(self, everything: Sequence[Claim]) -> Iterator[GoldenOutcome]:
         """What becomes of each golden; some are compared together."""
-        claimed = list(by_target(claims).items())
-        for i in range(0, len(claimed), _AT_A_TIME):
-            yield from self._apply(claimed[i : i + _AT_A_TIME])
-
-    def _apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[GoldenOutcome]:
-        found: list[Incoming] = []
+        claimed = list(by_target(everything).items())
         tables = self.options.settings.tables
-        for path, claims in claimed:
-            made = self._table(path, claims, tables) if tables else self._file(path, claims)
-            if isinstance(made, GoldenOutcome):
-                yield made
-                continue
-            try:
-                current = read_golden(self.goldens.root, path)
-            except CannotVerify as error:
-                # What cannot be read may hold anything, so it is not overwritten.
-                yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
-                continue
-            # --metric puts some metrics into the file that is there now.
-            base = formats.read(current) if current is not None and self.options.metrics else None
-            found.append(replace(made, seen=current, base=base if base is not None and base.golden else None))
-        long = self.goldens.too_long([new.path for new in found])
-        yield from (_refused(new.path, new.claims, [long[new.path]]) for new in found if new.path in long)
-        found = [new for new in found if new.path not in long]
-        olds = self.goldens.old_bytes([new.path for new in found])
-        pairs = [(new, None if old is None else formats.read(old)) for new, old in zip(found, olds, strict=True)]
-        for new, old, decision in zip(found, olds, decide_all(pairs, self.options), strict=True):
-            yield self._outcome(new, old, decision)
+        for i in range(0, len(claimed), _AT_A_TIME):
+            found: list[Incoming] = []
+            for path, claims in claimed[i : i + _AT_A_TIME]:
+                made = self._table(path, claims, tables) if tables else self._file(path, claims)
+                if isinstance(made, GoldenOutcome):
+                    yield made
+                    continue
+                try:
+                    current = read_golden(self.goldens.root, path)
+                except CannotVerify as error:
+                    # What cannot be read may hold anything, so it is not overwritten.
+                    yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
+                    continue
+                # --metric puts some metrics into the file that is there now.
+                base = formats.read(current) if current is not None and self.options.metrics else None
+                found.append(replace(made, seen=current, base=base if base is not None and base.golden else None))
+            long = self.goldens.too_long([new.path for new in found])
+            yield from (_refused(new.path, new.claims, [long[new.path]]) for new in found if new.path in long)
+            found = [new for new in found if new.path not in long]
+            olds = self.goldens.old_bytes([new.path for new in found])
+            pairs = [(new, None if old is None else formats.read(old)) for new, old in zip(found, olds, strict=True)]
+            for new, old, decision in zip(found, olds, decide_all(pairs, self.options), strict=True):
+                yield self._outcome(new, old, decision)
 
     def _file(self, path: str, claims: Sequence[Claim]) -> Incoming | GoldenOutcome:
         winner, findings = settle(claims, self.source)

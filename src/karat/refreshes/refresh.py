@@ -92,7 +92,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                 jobs=gathered.groups,
                 temporary=temporary,
             )
-            locks.read(claim.target for claim in gathered.claims)
+            for claim in gathered.claims:
+                locks.get(claim.target)  # a broken one must be known before anything is written
             try:
                 for outcome in writer.apply(gathered.claims):
                     advised = complete_all(outcome.findings, options.command)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -81,11 +81,6 @@ class LockFiles:
             ensure_inside(self._root, self._root / lock)
             self._entries[lock] = read_lock(self._root / lock)
         return self._entries[lock], name
-
-    def read(self, paths: Iterable[str]) -> None:
-        """Read the locks of these goldens now: a broken one must be known before anything is written."""
-        for path in paths:
-            self._place(path)
 
     def get(self, path: str) -> LockEntry | None:
         entries, name = self._place(path)

@@ -48,7 +48,6 @@ from karat.system.hashes import sha256_hex
 if TYPE_CHECKING:
     from karat.config import Config
 
-Verb = Literal["accepted", "rejected"]
 _Deed = Callable[[Path, Sequence[str]], list[Finding]]
 
 
@@ -72,7 +71,7 @@ class NeedsReason(KaratError):  # noqa: N818 - a question
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about some goldens, and done."""
 
-    verb: Verb | Literal["would accept", "would reject"]
+    verb: Literal["accepted", "rejected", "would accept", "would reject"]
     paths: tuple[str, ...]
     metric: str | None = None
     reason: str | None = None  # Only where something failed.

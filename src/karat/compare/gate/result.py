@@ -138,10 +138,6 @@ def result_of(metric: str, rule: Rule, outcome: CheckOutcome, kind: str = "", /,
     )
 
 
-Exempting: TypeAlias = Callable[[str, str | None], int | None]
-"""(metric, row) → the index of the exemption that covers it; row None: the whole metric."""
-
-
 def unknown(what: str, names: list[str]) -> MetricResult:
     """The result for metrics, columns or rows that the golden does not have."""
     return MetricResult(
@@ -187,7 +183,8 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     exact: tuple[str, ...] = ()  # Globs of metrics that must be exact this time: those of a deterministic test.
     status: tuple[str, ...] = STATUS_ORDER
     requests: str = ""  # A glob of the keys of a document that are requests.
-    exempt: Exempting = lambda _metric, _row: None
+    exempt: Callable[[str, str | None], int | None] = lambda _metric, _row: None
+    """(metric, row) → the index of the exemption that covers it; row None: the whole metric."""
 
     def rule(self, metric: str) -> Rule:
         """The rule of a metric; `exact` only tightens what would be approximate."""
