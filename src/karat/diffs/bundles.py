@@ -71,23 +71,24 @@ class _CaseComparer:
         broken = [*pair.out_of_reach]
         broken += _failing(f for case in (pair.old, pair.new) if case for f in case.findings)
         if broken:
-            return _unreadable(pair, broken)
+            return _change(pair, broken)
         if pair.new is None:
-            return _alone(pair, Verdict.REMOVED, fail("removed-golden", "the case is gone from the new side"))
+            gone = fail("removed-golden", "the case is gone from the new side")
+            return _change(pair, [gone], Verdict.REMOVED, pair.old)
         try:
             if pair.old is None:
                 damage = _failing(verify_case(pair.new))
                 note = info("new-golden", "a new case: there is no old side to compare with")
-                return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, note)
-            return self._compared(pair.path, pair.old, pair.new)
+                return _change(pair, damage) if damage else _change(pair, [note], Verdict.NEW, pair.new)
+            return self._compared(pair, pair.old, pair.new)
         except CannotVerify as error:
             # A store that did not answer says nothing about the case, and must not cost the others.
-            return _unreadable(pair, [fail("cannot-read", str(error), next=error.next_command)])
+            return _change(pair, [fail("cannot-read", str(error), next=error.next_command)])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
-            return _unreadable(pair, [fail("bundle-damaged", str(damage))])
+            return _change(pair, [fail("bundle-damaged", str(damage))])
 
-    def _compared(self, path: str, old: Case, new: Case) -> Change:
+    def _compared(self, pair: CasePair, old: Case, new: Case) -> Change:
         entries = [*self._tensors(old, new), *plain_rows(old.manifest, new.manifest)]
         rows = [row for row, _ in entries if row is not None]
         findings = [f for _, found in entries for f in found]
@@ -96,18 +97,11 @@ class _CaseComparer:
         findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
         if any(f.kind == "bundle-damaged" for f in findings):
-            return _unreadable(CasePair(path, old, new), _failing(findings))
+            return _change(pair, _failing(findings))
         if not rows:
             findings.append(fail("nothing-compared", "neither side holds a tensor or a value, so nothing was compared"))
-        return Change(
-            path=path,
-            verdict=verdict_of(rows, findings),
-            shape="bundle",
-            metrics=tuple(rows),
-            findings=_sorted(findings, path),
-            identity=_identity(new.manifest),
-            same_bytes=old.manifest.sha256 == new.manifest.sha256,
-        )
+        same = old.manifest.sha256 == new.manifest.sha256
+        return _change(pair, findings, verdict_of(rows, findings), new, metrics=tuple(rows), same_bytes=same)
 
     def _tensors(self, old: Case, new: Case) -> Iterator[Entry]:
         """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
@@ -169,29 +163,25 @@ def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
             yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
 
 
-def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:
-    case = pair.new or pair.old
-    return replace(_unreadable(pair, [finding]), verdict=verdict, identity=_identity(case.manifest) if case else {})
-
-
-def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
-    found, known = _sorted(findings, pair.path), pair.old is not None
-    return Change(path=pair.path, verdict=Verdict.UNREADABLE, shape="bundle", findings=found, has_baseline=known)
+def _change(
+    pair: CasePair,
+    findings: Sequence[Finding],
+    verdict: Verdict = Verdict.UNREADABLE,
+    of: Case | None = None,
+    **more: Any,
+) -> Change:
+    """What became of a case, gravest findings first; `of` is the side whose identity it has."""
+    placed = [replace(f, path=pair.path) for f in findings]
+    found, known = tuple(sorted(placed, key=lambda f: f.severity.rank)), pair.old is not None
+    one = of.manifest.identity if of else None
+    identity = {"suite": one.suite, "flow": one.flow, "test": one.test} if one else {}
+    identity |= {"subtest": one.subtest} if one and one.subtest else {}
+    about: dict[str, Any] = {"identity": identity, "has_baseline": known, **more}
+    return Change(path=pair.path, verdict=verdict, shape="bundle", findings=found, **about)
 
 
 def _failing(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.FAIL]
-
-
-def _identity(manifest: Manifest) -> dict[str, str]:
-    identity = manifest.identity
-    found = {"suite": identity.suite, "flow": identity.flow, "test": identity.test}
-    return found | ({"subtest": identity.subtest} if identity.subtest else {})
-
-
-def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
-    placed = [replace(f, path=path) for f in findings]
-    return tuple(sorted(placed, key=lambda f: f.severity.rank))
 
 
 def output_row(comparison: Comparison, comparator: Comparator) -> Entry:

@@ -59,22 +59,19 @@ def report_of(review: Review) -> ReviewReport:
     for path, item in items.items():
         fails = any(f.severity is Severity.FAIL for f in item.change.findings)
         listed[path] = ListedGolden(path=path, verdict=item.verdict, state=item.state, fails=fails)
+    causes = []
+    for cause in review.causes():
+        goldens, severity = tuple(listed[path] for path in cause.paths), cause.severity
+        causes.append(
+            ListedCause(number=cause.number, id=cause.id, title=cause.title, severity=severity, goldens=goldens)
+        )
     open_ = (item for item in items.values() if item.state in OPEN)
     return ReviewReport(
         old=review.diff.old,
         new=review.diff.new,
         answer=review.diff.answer(),
         states={state: tally[state] for state in STATES},
-        causes=tuple(
-            ListedCause(
-                number=cause.number,
-                id=cause.id,
-                title=cause.title,
-                severity=cause.severity,
-                goldens=tuple(listed[path] for path in cause.paths),
-            )
-            for cause in review.causes()
-        ),
+        causes=tuple(causes),
         findings=(*review.diff.findings, *(finding for item in open_ for finding in item.change.findings)),
     )
 

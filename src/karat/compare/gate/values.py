@@ -87,13 +87,9 @@ def _part(
         rule = structs.replace(rule, check="approx")
     demanded = [cell for cell in cells if cell.demanded]
     # All cells at once; what is no number on both sides demands nothing there.
-    numbers = gate(
-        _floats(cell.expected for cell in demanded),
-        _floats(cell.got for cell in demanded),
-        np.array([isinstance(cell.got, float) for cell in demanded], dtype=bool),
-        rule,
-        _floats(cell.margin for cell in demanded),
-    )
+    expected, got = _floats(cell.expected for cell in demanded), _floats(cell.got for cell in demanded)
+    there = np.array([isinstance(cell.got, float) for cell in demanded], dtype=bool)
+    numbers = gate(expected, got, there, rule, _floats(cell.margin for cell in demanded))
     deviations = _deviations(demanded, numbers, status, prefix=rule.mode == "prefix")
     if rule.closed:
         extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)

@@ -68,15 +68,9 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
 
         yield ()
         yield (f"Tensors that moved, {len(moved)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
-        cells_of = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in moved]
-        yield from _table(
-            [("verdict", "tensor", "of", *TITLES), *cells_of],
-            [row[:2] for row in moved],
-            diff,
-            width,
-            left=3,
-            dispensable={5, 6},
-        )
+        tensors = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in moved]
+        tensors, of = [("verdict", "tensor", "of", *TITLES), *tensors], [row[:2] for row in moved]
+        yield from _table(tensors, of, diff, width, left=3, dispensable={5, 6})
     if diff.changes and (diff.old, diff.new) == ("HEAD", "working tree"):
         yield from ((), (("to decide: ", "dim"), ("karat review", COMMAND)))
 
