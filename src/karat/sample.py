@@ -89,14 +89,8 @@ def _table(*rows: tuple[str, str, int]) -> str:
 
 
 def _document(text: str, logprob: float) -> str:
-    request = {
-        "input_prompt": "Time travel to 2008",
-        "generated_text": text,
-        "generated_tokens": [3060, 1455, 1593],
-        "logprobs": [-9.358587, logprob],
-        "latency": 0.2114,
-    }
-    return json.dumps({"0": request}, indent=1) + "\n"
+    told = {"input_prompt": "Time travel to 2008", "generated_text": text, "generated_tokens": [3060, 1455, 1593]}
+    return json.dumps({"0": {**told, "logprobs": [-9.358587, logprob], "latency": 0.2114}}, indent=1) + "\n"
 
 
 def build(folder: Path) -> None:

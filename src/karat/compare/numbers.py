@@ -151,7 +151,11 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     gone = odd[old_ok & ~new_ok]
     zero = odd[old_ok & new_ok]
     left_zero = zero[np.abs(new[zero]) >= ZERO]
-    known = np.isfinite(delta)
+    known, far = np.isfinite(delta), np.zeros(len(flat.lengths))
+    if len(left_zero):
+        np.maximum.at(far, flat.segments(left_zero), np.abs(new[left_zero]))
+        finite = np.where(np.isfinite(old), np.abs(old), 0.0)
+        far = np.where(far == 0, 0.0, far / flat.reduce(np.maximum, finite, np.float64))
     return [
         flat.reduce(np.add, usable, np.int64),
         flat.reduce(np.add, rel, np.float64),
@@ -167,7 +171,7 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         flat.counts(odd[~old_ok & new_ok]),
         flat.counts(zero),
         flat.counts(left_zero),
-        _from_zero_size(flat, left_zero),
+        far,
         flat.counts(odd[~old_ok & ~new_ok & ~missing]),
         flat.reduce(np.add, np.where(known, -delta, 0.0), np.float64),
         flat.reduce(np.add, known, np.int64),
@@ -176,15 +180,6 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         _tolerance_ratio(flat, rules, np.abs(delta)),
         *_decimals(flat),
     ]
-
-
-def _from_zero_size(flat: _Flat, left_zero: NDArray[np.int64]) -> Values:
-    size = np.zeros(len(flat.lengths))
-    if not len(left_zero):
-        return size
-    np.maximum.at(size, flat.segments(left_zero), np.abs(flat.new[left_zero]))
-    finite = np.where(np.isfinite(flat.old), np.abs(flat.old), 0.0)
-    return np.where(size == 0, 0.0, size / flat.reduce(np.maximum, finite, np.float64))
 
 
 def _at(flat: _Flat, index: NDArray[np.int64]) -> list[NDArray[Any]]:

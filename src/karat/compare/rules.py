@@ -124,16 +124,10 @@ class PartialRule(msgspec.Struct, frozen=True):
 
 
 _NO_BREAK = dict.fromkeys(("break_avg", "break_mean", "break_max"), inf)
-_TIMING: Mapping[str, Any] = {
-    "steady": True,
-    "noise": 0.05,
-    "drift_avg": 0.2,
-    "drift_mean": inf,
-    "drift_max": inf,
-    **_NO_BREAK,
-    "worst": Severity.WARN,
-    "family": "timing",
-}
+_ONLY_AVG = {**dict.fromkeys(("drift_mean", "drift_max"), inf), **_NO_BREAK}
+_JITTER = {"steady": True, "noise": 0.05, "drift_avg": 0.2, "worst": Severity.WARN, "family": "timing"}
+_TIMING: Mapping[str, Any] = {**_JITTER, **_ONLY_AVG}
+_EXPECTED = {"margin_column": "noise_margin", "noise": 1e-3, "better": "lower", "worst": Severity.WARN}
 _COUNT = {"exact": True, "better": "lower", "worst": Severity.WARN}
 
 DEFAULTS: tuple[PartialRule, ...] = (
@@ -158,15 +152,7 @@ DEFAULTS: tuple[PartialRule, ...] = (
     PartialRule("graph_breaks", _COUNT),
     PartialRule("*_count", _COUNT),
     PartialRule(
-        "expected",
-        {
-            "margin_column": "noise_margin",
-            "noise": 1e-3,
-            **dict.fromkeys(("drift_avg", "drift_mean", "drift_max"), 1e-2),
-            **_NO_BREAK,
-            "better": "lower",
-            "worst": Severity.WARN,
-        },
+        "expected", {**_EXPECTED, **_NO_BREAK, **dict.fromkeys(("drift_avg", "drift_mean", "drift_max"), 1e-2)}
     ),
     PartialRule("noise_margin", {"tolerance": True, "worst": Severity.WARN}),
 )

@@ -172,7 +172,14 @@ def _tensor(name: str, before: TensorExtent, after: TensorExtent) -> dict[str, A
     counts, edges = np.histogram(real, bins=_BINS) if real.size else (np.zeros(0, int), np.zeros(0))
     worst = np.argsort(-size, kind="stable")[:_WORST]
     places = [[int(at) for at in np.unravel_index(at, before.shape)] for at in worst if size[at] > 0]
-    shape = [extent for extent in before.shape if extent > 1]
+    heat, shape = None, [extent for extent in before.shape if extent > 1]
+    if len(shape) == 2:  # the largest difference of each patch of a matrix
+        patch = size.reshape(shape)
+        for axis, most in enumerate(_HEAT):
+            starts = np.linspace(0, shape[axis], min(most, shape[axis]), endpoint=False)
+            patch = np.maximum.reduceat(patch, np.unique(starts.astype(int)), axis=axis)
+        rows, columns = patch.shape
+        heat = {"rows": rows, "columns": columns, "values": [plain(value) for value in patch.reshape(-1)]}
     return {
         "name": name,
         "counts": counts.tolist(),
@@ -181,16 +188,8 @@ def _tensor(name: str, before: TensorExtent, after: TensorExtent) -> dict[str, A
             [place, *(plain(side[at].real) for side in (old, new, moved))]
             for place, at in zip(places, worst, strict=False)
         ],
-        "heat": _heat(size.reshape(shape)) if len(shape) == 2 else None,
+        "heat": heat,
     }
-
-
-def _heat(size: NDArray[np.float64]) -> dict[str, Any]:
-    """The largest difference of each patch of a matrix."""
-    for axis, most in enumerate(_HEAT):
-        starts = np.unique(np.linspace(0, size.shape[axis], min(most, size.shape[axis]), endpoint=False).astype(int))
-        size = np.maximum.reduceat(size, starts, axis=axis)
-    return {"rows": size.shape[0], "columns": size.shape[1], "values": [plain(value) for value in size.reshape(-1)]}
 
 
 def _values(tensor: TensorExtent) -> NDArray[Any] | None:
