@@ -61,12 +61,9 @@ def _golden(case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0,
     rng = np.random.default_rng(sum(map(ord, case + platform)))
     jitter = np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
     steps = np.arange(1, _STEPS + 1)
+    loss = 10.9 - 1.6 * steps / (steps + 20) + rng.normal(0, 0.01, _STEPS)
     curves = {
-        "lm loss": np.round(
-            (10.9 - 1.6 * steps / (steps + 20) + rng.normal(0, 0.01, _STEPS))
-            * (1 + jitter[0] + shift * steps / _STEPS),
-            5,
-        ),
+        "lm loss": np.round(loss * (1 + jitter[0] + shift * steps / _STEPS), 5),
         "num-zeros": np.round(rng.normal(2200, 120, _STEPS) * (1 + 2e4 * jitter[1] / 100)),
         "mem-allocated-bytes": np.full(_STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)),
         "iteration-time": np.round(
@@ -92,14 +89,8 @@ def _table(*rows: tuple[str, str, int]) -> str:
 
 
 def _document(text: str, logprob: float) -> str:
-    request = {
-        "input_prompt": "Time travel to 2008",
-        "generated_text": text,
-        "generated_tokens": [3060, 1455, 1593],
-        "logprobs": [-9.358587, logprob],
-        "latency": 0.2114,
-    }
-    return json.dumps({"0": request}, indent=1) + "\n"
+    told = {"input_prompt": "Time travel to 2008", "generated_text": text, "generated_tokens": [3060, 1455, 1593]}
+    return json.dumps({"0": {**told, "logprobs": [-9.358587, logprob], "latency": 0.2114}}, indent=1) + "\n"
 
 
 def build(folder: Path) -> None:

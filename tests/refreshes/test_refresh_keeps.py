@@ -221,4 +221,4 @@ def test_a_golden_that_cannot_be_read_is_not_overwritten(world: World, tmp_path:
     assert world.read("b") == NEW, "the others are refreshed"
     assert done.returncode == ExitCode.CANNOT_VERIFY, done.stdout + done.stderr
     assert "Permission denied" in done.stdout
-    assert done.stderr.splitlines()[-1] == f"next: ls -l {shlex.quote(str(golden))}"
+    assert done.stderr.splitlines()[-1] == f"next: ls -ld {shlex.quote(str(golden))}"

@@ -40,14 +40,8 @@ class _Differences(msgspec.Struct):
     def noted(self) -> Iterator[Finding]:
         for (kind, severity, name, _), (first, message, places) in self.notes.items():
             more = f" (and {count(places - 1, 'more place')})" if places > 1 else ""
-            yield Finding(
-                kind=kind,
-                severity=severity,
-                metric=name or None,
-                where=first,
-                message=message + more,
-                numbers={"places": places},
-            )
+            told, numbers = message + more, {"places": places}
+            yield Finding(kind=kind, severity=severity, metric=name or None, where=first, message=told, numbers=numbers)
 
 
 def under_key(at: tuple[str, str], key: str) -> tuple[str, str]:

@@ -10,19 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import frexp, inf, isfinite, sqrt
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from karat.compare.change import Explanation
 from karat.compare.numbers import FURTHEST, median_of
-from karat.goldens.shapes import Steps, Values
+from karat.goldens.shapes import Flags, Steps, Values
 from karat.report.words import count
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Flags: TypeAlias = NDArray[np.bool_]
 
 ENOUGH = 8  # Different values that a claim about a whole curve needs.
 _FITS = 0.9  # Share of the difference that a sentence must take away.

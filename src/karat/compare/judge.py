@@ -145,38 +145,30 @@ def drift_finding(m: MetricChange, judgement: MetricJudgement) -> Finding | None
     parts, kind = [f"{moved}{at}{tolerance}", judgement.because], "value-drift"
     if m.explanation is not None and m.explanation.wrong:
         parts, kind = parts[::-1], m.explanation.kind
-    return Finding(
-        kind=kind,
-        severity=judgement.severity,
-        metric=m.metric,
-        message=f"{m.metric}: {'; '.join(parts)}",
-        numbers={"avg_rel_diff": m.avg_rel_diff, "max_abs_rel_diff": m.max_abs_rel_diff},
-    )
-
-
-def _threshold_ratio(n: CurveNumbers, rule: Rule, verdict: Verdict) -> float | None:
-    """The largest number as a multiple of its threshold: of break where it broke, else of drift."""
-    if verdict is Verdict.SAME or n.n_shared == 0:
-        return None
-    word, ratio = "break" if verdict is Verdict.BREAK else "drift", 0.0
-    for _, statistic, value in _sizes(n):
-        limit = getattr(rule, f"{word}_{statistic}")
-        size = max(value, n.from_zero_size) if statistic == "max" else value
-        if size > ratio * limit:
-            ratio = size / limit if limit else inf
-    return ratio
+    message = f"{m.metric}: {'; '.join(parts)}"
+    numbers = {"avg_rel_diff": m.avg_rel_diff, "max_abs_rel_diff": m.max_abs_rel_diff}
+    return Finding(kind=kind, severity=judgement.severity, metric=m.metric, message=message, numbers=numbers)
 
 
 def metric_change(
     name: str, n: CurveNumbers, rule: Rule, judgement: MetricJudgement, *, curve: bool = False
 ) -> MetricChange:
     """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
+    ratio = None
+    if judgement.verdict is not Verdict.SAME and n.n_shared:
+        # The largest number as a multiple of its threshold: of break where it broke, else of drift.
+        word, ratio = "break" if judgement.verdict is Verdict.BREAK else "drift", 0.0
+        for _, statistic, value in _sizes(n):
+            limit = getattr(rule, f"{word}_{statistic}")
+            size = max(value, n.from_zero_size) if statistic == "max" else value
+            if size > ratio * limit:
+                ratio = size / limit if limit else inf
     return MetricChange(
         in_csv=curve and n.n_steps > 0,
         metric=name,
         verdict=judgement.verdict,
         because=judgement.because,
-        threshold_ratio=_threshold_ratio(n, rule, judgement.verdict),
+        threshold_ratio=ratio,
         rule=rule.pattern,
         **{field: getattr(n, field) for field in Numbers.__struct_fields__},
     )
@@ -244,20 +236,18 @@ def judge_values(
             old=old,
             new=new,
         )
-        found = [*_missing(sample, n), drift_finding(row, judgement)]
-        judged.append((row, [finding for finding in found if finding is not None]))
+        name, found = sample.name, []
+        if n.nan_gained and n.first_nan_step is not None:
+            at = sample.where[n.first_nan_step]
+            more = f" and {n.nan_gained - 1} more" if n.nan_gained > 1 else ""
+            message = f"{name}: {count(n.nan_gained, 'number')} became NaN or infinite: {at}{more}"
+            found.append(fail("new-nan", message, metric=name, where=at))
+        if n.nan_lost:
+            found.append(info("gained-steps", f"{name}: {count(n.nan_lost, 'number')} became finite", metric=name))
+        if not n.n_steps and not n.zeros:
+            message = f"{name}: no number is finite on both sides, so nothing was compared"
+            found.append(warn("no-usable-steps", message, metric=name))
+        if (moved := drift_finding(row, judgement)) is not None:
+            found.append(moved)
+        judged.append((row, found))
     return judged
-
-
-def _missing(sample: ValueSample, n: CurveNumbers) -> Iterator[Finding]:
-    name = sample.name
-    if n.nan_gained and n.first_nan_step is not None:
-        at = sample.where[n.first_nan_step]
-        more = f" and {n.nan_gained - 1} more" if n.nan_gained > 1 else ""
-        message = f"{name}: {count(n.nan_gained, 'number')} became NaN or infinite: {at}{more}"
-        yield fail("new-nan", message, metric=name, where=at)
-    if n.nan_lost:
-        yield info("gained-steps", f"{name}: {count(n.nan_lost, 'number')} became finite", metric=name)
-    if not n.n_steps and not n.zeros:
-        message = f"{name}: no number is finite on both sides, so nothing was compared"
-        yield warn("no-usable-steps", message, metric=name)

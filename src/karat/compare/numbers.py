@@ -77,7 +77,15 @@ def score(pairs: Sequence[tuple[Metric, Metric, Rule]], *, curves: bool = False)
         return []
     aligned = [align(old, new) for old, new, _ in pairs]
     rules = [rule for _, _, rule in pairs]
-    flat = _Flat.of(aligned)
+    lengths = np.array([len(a.steps) for a in aligned])
+    flat = _Flat(
+        np.concatenate([a.steps for a in aligned]),
+        np.concatenate([a.old for a in aligned]),
+        np.concatenate([a.new for a in aligned]),
+        lengths,
+        np.cumsum(lengths),
+        np.flatnonzero(lengths),
+    )
     with np.errstate(all="ignore"):
         columns = _columns(flat, rules)
         # The last two say how many digits there are.
@@ -95,18 +103,6 @@ class _Flat(msgspec.Struct, frozen=True):
     lengths: NDArray[np.int64]
     ends: NDArray[np.int64]
     filled: NDArray[np.int64]  # The segments that are not empty, which reduceat alone would get wrong.
-
-    @classmethod
-    def of(cls, aligned: Sequence[Aligned]) -> _Flat:
-        lengths = np.array([len(a.steps) for a in aligned])
-        return cls(
-            np.concatenate([a.steps for a in aligned]),
-            np.concatenate([a.old for a in aligned]),
-            np.concatenate([a.new for a in aligned]),
-            lengths,
-            np.cumsum(lengths),
-            np.flatnonzero(lengths),
-        )
 
     def reduce(self, how: np.ufunc, column: NDArray[Any], dtype: type) -> NDArray[Any]:
         """Per-segment sums or maxima; 0 for an empty segment."""
@@ -155,6 +151,11 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     gone = odd[old_ok & ~new_ok]
     zero = odd[old_ok & new_ok]
     left_zero = zero[np.abs(new[zero]) >= ZERO]
+    known, far = np.isfinite(delta), np.zeros(len(flat.lengths))
+    if len(left_zero):
+        np.maximum.at(far, flat.segments(left_zero), np.abs(new[left_zero]))
+        finite = np.where(np.isfinite(old), np.abs(old), 0.0)
+        far = np.where(far == 0, 0.0, far / flat.reduce(np.maximum, finite, np.float64))
     return [
         flat.reduce(np.add, usable, np.int64),
         flat.reduce(np.add, rel, np.float64),
@@ -170,32 +171,15 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         flat.counts(odd[~old_ok & new_ok]),
         flat.counts(zero),
         flat.counts(left_zero),
-        _from_zero_size(flat, left_zero),
+        far,
         flat.counts(odd[~old_ok & ~new_ok & ~missing]),
-        *_directions(flat, delta),
-        _tolerance_ratio(flat, rules, np.abs(delta)),
-        *_decimals(flat),
-    ]
-
-
-def _directions(flat: _Flat, delta: Values) -> list[NDArray[Any]]:
-    """Sum of new − old and how many finite values it covers; how many rose, and fell."""
-    known = np.isfinite(delta)
-    return [
         flat.reduce(np.add, np.where(known, -delta, 0.0), np.float64),
         flat.reduce(np.add, known, np.int64),
         flat.reduce(np.add, delta < 0, np.int64),
         flat.reduce(np.add, delta > 0, np.int64),
+        _tolerance_ratio(flat, rules, np.abs(delta)),
+        *_decimals(flat),
     ]
-
-
-def _from_zero_size(flat: _Flat, left_zero: NDArray[np.int64]) -> Values:
-    if not len(left_zero):
-        return np.zeros(len(flat.lengths))
-    size = np.zeros(len(flat.lengths))
-    np.maximum.at(size, flat.segments(left_zero), np.abs(flat.new[left_zero]))
-    finite = np.where(np.isfinite(flat.old), np.abs(flat.old), 0.0)
-    return np.where(size == 0, 0.0, size / flat.reduce(np.maximum, finite, np.float64))
 
 
 def _at(flat: _Flat, index: NDArray[np.int64]) -> list[NDArray[Any]]:

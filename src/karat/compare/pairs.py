@@ -34,14 +34,11 @@ class GoldenPair:
     def change(self, verdict: Verdict, findings: Iterable[Finding], of: Reading | None = None, **more: Any) -> Change:
         """What became of it, gravest findings first; `of` is the reading whose shape it has."""
         placed = [f if f.path else replace(f, path=self.path) for f in findings]
-        return Change(
-            path=self.path,
-            verdict=verdict,
-            shape=of.golden.shape if of and of.golden else None,
-            findings=tuple(sorted(placed, key=lambda f: f.severity.rank)),
-            identity=self.identity,
-            **more,
+        told, shape = (
+            tuple(sorted(placed, key=lambda f: f.severity.rank)),
+            of.golden.shape if of and of.golden else None,
         )
+        return Change(path=self.path, verdict=verdict, shape=shape, findings=told, identity=self.identity, **more)
 
 
 def compare(
@@ -68,10 +65,8 @@ def compare_many(
         if keep_curves:
             old, new = _both_series(pair)
             # Series lend their own curves; numbers that are no curve brought theirs along.
-            rows = [
-                replace(row, old=old.metrics.get(row.metric, row.old), new=new.metrics.get(row.metric, row.new))
-                for row in change.metrics
-            ]
+            before, after = old.metrics.get, new.metrics.get
+            rows = (replace(r, old=before(r.metric, r.old), new=after(r.metric, r.new)) for r in change.metrics)
             change = replace(change, metrics=tuple(rows))
         elif any(row.old is not None for row in change.metrics):
             change = replace(change, metrics=tuple(replace(row, old=None, new=None) for row in change.metrics))
@@ -113,18 +108,17 @@ def _change(pair: GoldenPair, numbers: list[CurveNumbers], rules: RuleBook, stat
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     # Defects that only the old side has are repaired now, so info; those of both are told once.
     still = {(f.kind, f.where) for f in new.findings}
-    repaired = [
-        replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}")
-        for f in old.findings
-        if (f.kind, f.where) not in still
-    ]
+    gone = (f for f in old.findings if (f.kind, f.where) not in still)
+    repaired = [replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}") for f in gone]
     findings = [*_became_text(old.findings, new.findings), *repaired, *findings]
     both = {old.golden.shape, new.golden.shape}
     if _is_empty(old.golden) and _is_empty(new.golden):
         if not any(f.kind == "empty" for f in findings):
             findings.append(fail("empty", "neither side holds a value, so nothing was compared"))
     # Two series always have evidence to show, though placeholders alone make no row.
-    elif ((rows and new.golden.shape != "document") or both == {"series"}) and not any(map(_has_evidence, rows)):
+    elif ((rows and new.golden.shape != "document") or both == {"series"}) and not any(
+        r.n_steps or r.bit_equal or r.verdict is not Verdict.INCOMPLETE or r.steps_lost or r.nan_gained for r in rows
+    ):
         findings.append(fail("nothing-compared", "no value is finite on both sides, so nothing was compared"))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE - {"format-only"}
@@ -142,12 +136,6 @@ def _became_text(old: Sequence[Finding], new: Sequence[Finding]) -> Sequence[Fin
     message = f"{count(n, 'number')} became text; {text[0].message}"
     found = replace(text[0], severity=Severity.FAIL, message=message, numbers={"places": n})
     return [found, *(f for f in new if f.kind != "number-as-text")]
-
-
-def _has_evidence(row: MetricChange) -> bool:
-    """Whether something was compared that could have differed, or something is said to be missing."""
-    compared = row.n_steps or row.bit_equal or row.verdict is not Verdict.INCOMPLETE
-    return bool(compared or row.steps_lost or row.nan_gained)
 
 
 def _is_empty(golden: Golden) -> bool:

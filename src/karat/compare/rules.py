@@ -44,9 +44,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     warm_up: Annotated[float, Meta(ge=0, lt=1)] = 0.3  # Share of the leading steps that `steady` leaves out.
     missing: _Finite = 0  # Samples of a curve that may be missing without an objection; they are still told.
     exact: bool = False  # Any difference is drift (counts, token ids): relative size says nothing about them.
-    better: Literal["lower", "higher"] | None = (
-        None  # `lower` or `higher`: if no value moved the other way, drift is one severity less grave.
-    )
+    better: Literal["lower", "higher"] | None = None
+    """If no value moved the other way, drift is one severity less grave."""
     worst: Severity = Severity.FAIL
     """Drift of this metric is never graver than this; what is missing is not a matter of taste."""
     family: str | None = None  # Metrics that move together; groups are made per family.
@@ -54,9 +53,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: bool = False  # Tables: this column *is* a tolerance; a larger value is a widened one.
     check: Check | None = None  # How `karat check` judges it; None: by what the other fields say.
     outliers: _Finite = 0  # Values out of tolerance that `karat check` always allows.
-    outlier_share: Annotated[float, Meta(ge=0, lt=0.5)] = (
-        0.0  # The share of all values that may be out of tolerance, where that is more.
-    )
+    outlier_share: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
+    """The share of all values that may be out of tolerance, where that is more."""
     outliers_max: _Size = inf  # Never more than so many of them, however long the run.
     required: bool = False  # Series: the golden must have this metric, whose name is no glob.
     closed: bool = False
@@ -126,16 +124,10 @@ class PartialRule(msgspec.Struct, frozen=True):
 
 
 _NO_BREAK = dict.fromkeys(("break_avg", "break_mean", "break_max"), inf)
-_TIMING: Mapping[str, Any] = {
-    "steady": True,
-    "noise": 0.05,
-    "drift_avg": 0.2,
-    "drift_mean": inf,
-    "drift_max": inf,
-    **_NO_BREAK,
-    "worst": Severity.WARN,
-    "family": "timing",
-}
+_ONLY_AVG = {**dict.fromkeys(("drift_mean", "drift_max"), inf), **_NO_BREAK}
+_JITTER = {"steady": True, "noise": 0.05, "drift_avg": 0.2, "worst": Severity.WARN, "family": "timing"}
+_TIMING: Mapping[str, Any] = {**_JITTER, **_ONLY_AVG}
+_EXPECTED = {"margin_column": "noise_margin", "noise": 1e-3, "better": "lower", "worst": Severity.WARN}
 _COUNT = {"exact": True, "better": "lower", "worst": Severity.WARN}
 
 DEFAULTS: tuple[PartialRule, ...] = (
@@ -160,15 +152,7 @@ DEFAULTS: tuple[PartialRule, ...] = (
     PartialRule("graph_breaks", _COUNT),
     PartialRule("*_count", _COUNT),
     PartialRule(
-        "expected",
-        {
-            "margin_column": "noise_margin",
-            "noise": 1e-3,
-            **dict.fromkeys(("drift_avg", "drift_mean", "drift_max"), 1e-2),
-            **_NO_BREAK,
-            "better": "lower",
-            "worst": Severity.WARN,
-        },
+        "expected", {**_EXPECTED, **_NO_BREAK, **dict.fromkeys(("drift_avg", "drift_mean", "drift_max"), 1e-2)}
     ),
     PartialRule("noise_margin", {"tolerance": True, "worst": Severity.WARN}),
 )

@@ -41,16 +41,10 @@ def judge_series(
     old: Series, new: Series, numbers: Sequence[CurveNumbers], rules: RuleBook, path: str
 ) -> tuple[list[MetricChange], list[Finding]]:
     """Rows and findings of one file whose numbers are known."""
-    shared = [
-        SharedMetric(
-            name,
-            old.metrics[name],
-            new.metrics[name],
-            truly(n, old.metrics[name], new.metrics[name], rules, name, path, shape="series"),
-            rules.rule_for(name, path, "series"),
-        )
-        for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True)
-    ]
+    shared = []
+    for name, n in zip(sorted(old.metrics.keys() & new.metrics.keys()), numbers, strict=True):
+        one, other, rule = old.metrics[name], new.metrics[name], rules.rule_for(name, path, "series")
+        shared.append(SharedMetric(name, one, other, truly(n, one, other, rules, name, path, shape="series"), rule))
     rows: list[MetricChange] = []
     findings: list[Finding] = []
     cut, stop = _truncation(shared)
@@ -63,9 +57,14 @@ def judge_series(
         rows.append(row)
         findings.extend(found)
     before, after = _beside(old, new), _beside(new, old)
-    for other, finding in (*_curves_lost_and_gained(old, new), *_values_lost_and_gained(before, after)):
-        rows += [other] if other is not None else []
-        findings.append(finding)
+    gone, came = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    apart = [
+        *_curves_lost_and_gained(old, new),
+        *(_one_sided(name, Verdict.INCOMPLETE, "lost-metric", Severity.FAIL, "the value is gone") for name in gone),
+        *(_one_sided(name, Verdict.NEW, "gained-metric", Severity.INFO, "a new value") for name in came),
+    ]
+    rows += [other for other, _ in apart if other is not None]
+    findings += [finding for _, finding in apart]
     left = {name: value for name, value in before.items() if name in after}
     right = {name: after[name] for name in left}
     for item in shared:
@@ -162,15 +161,6 @@ def _curves_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricCh
         yield replace(row, steps_gained=n), finding
 
 
-def _values_lost_and_gained(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> Iterator[tuple[MetricChange, Finding]]:
-    for name in sorted(before.keys() - after.keys()):
-        yield _one_sided(name, Verdict.INCOMPLETE, "lost-metric", Severity.FAIL, "the value is gone")
-    for name in sorted(after.keys() - before.keys()):
-        yield _one_sided(name, Verdict.NEW, "gained-metric", Severity.INFO, "a new value")
-
-
 def _one_sided(name: str, verdict: Verdict, kind: str, severity: Severity, what: str) -> tuple[MetricChange, Finding]:
     found = Finding(kind=kind, severity=severity, message=f"{name}: {what}", metric=name)
     return MetricChange(metric=name, verdict=verdict, because=what), found
@@ -259,13 +249,8 @@ def _truncation(shared: Sequence[SharedMetric]) -> tuple[Finding | None, int | N
 
 
 def _stopped(kind: str, severity: Severity, message: str, stop: int | None, end: int) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        message=message,
-        where=None if stop is None else f"step {stop}",
-        numbers={"last_step": stop, "expected_last_step": end},
-    )
+    where, numbers = None if stop is None else f"step {stop}", {"last_step": stop, "expected_last_step": end}
+    return Finding(kind=kind, severity=severity, message=message, where=where, numbers=numbers)
 
 
 def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Finding | None:
@@ -316,25 +301,17 @@ def _gains(s: SharedMetric) -> Iterator[Finding]:
     # Placeholders that come and go take the declared steps with them; no value does.
     rewritten = bool(n.placeholders_lost or len(s.new.steps) - n.n_shared - n.steps_gained)
     if n.placeholders_lost:
-        dropped = count(n.placeholders_lost, "step")
-        yield info(
-            "dropped-placeholders",
-            f'{s.name}: dropped {dropped} that only held "nan" (no sample); no value was lost',
-            metric=s.name,
-            numbers={"placeholders_lost": n.placeholders_lost},
-        )
+        dropped, numbers = count(n.placeholders_lost, "step"), {"placeholders_lost": n.placeholders_lost}
+        message = f'{s.name}: dropped {dropped} that only held "nan" (no sample); no value was lost'
+        yield info("dropped-placeholders", message, metric=s.name, numbers=numbers)
     names = {"start_step": "start", "end_step": "end", "step_interval": "interval", "value_precision": "precision"}
     pairs = ((name, getattr(s.old, field), getattr(s.new, field)) for name, field in names.items())
     if changed := [f"{name} {a} → {b}" for name, a, b in pairs if a is not None and a != b]:
         kind = "format-only" if rewritten and s.old.precision == s.new.precision else "structure-changed"
         yield info(kind, f"{s.name}: declares {', '.join(changed)}", metric=s.name)
     if more := n.steps_gained + n.nan_lost:
-        yield info(
-            "gained-steps",
-            f"{s.name}: gained a value at {count(more, 'step')}",
-            metric=s.name,
-            numbers={"steps_gained": n.steps_gained, "nan_lost": n.nan_lost},
-        )
+        message, numbers = f"{s.name}: gained a value at {count(more, 'step')}", {"steps_gained": n.steps_gained}
+        yield info("gained-steps", message, metric=s.name, numbers=numbers | {"nan_lost": n.nan_lost})
 
 
 def _precision(s: SharedMetric) -> Finding | None:
@@ -349,10 +326,6 @@ def _precision(s: SharedMetric) -> Finding | None:
         if len(np.unique(values)) < 8 or not np.array_equal(np.round(values, after), values):
             return None
     shown = f"more than {before - 1}" if before >= 9 else str(before)
-    return Finding(
-        kind="precision-lost",
-        severity=capped(Severity.WARN, s.rule),
-        metric=s.name,
-        message=f"{s.name}: {what} went from {shown} to {after}",
-        numbers={"decimals_old": before, "decimals_new": after},
-    )
+    message, numbers = f"{s.name}: {what} went from {shown} to {after}", {"decimals_old": before, "decimals_new": after}
+    severity = capped(Severity.WARN, s.rule)
+    return Finding(kind="precision-lost", severity=severity, metric=s.name, message=message, numbers=numbers)

@@ -83,7 +83,12 @@ def compare_table(
             margins = [_number(old.rows[key][k]) for key in keys]
         columns.append(_Column(name, rule, cells, margins, *_numbers(cells)))
     # All at once: each call has a price of its own, and a table may have thousands of columns.
-    judged = iter(judge_values([_sample(column) for column in columns if column.numbers], rules, path, "table"))
+    samples = []
+    for column in columns:
+        of = [column.cells[place] for place in column.numbers]
+        old_side, new_side = ([float(text) for text in side] for side in ([c.old for c in of], [c.new for c in of]))
+        samples += [ValueSample(column.name, old_side, new_side, [row_name(c.key) for c in of])] if of else []
+    judged = iter(judge_values(samples, rules, path, "table"))
     for column in columns:
         row, found = _compare_column(column, next(judged) if column.numbers else None, status)
         rows.append(row)
@@ -101,34 +106,18 @@ def _numbers(cells: Sequence[_Cell]) -> tuple[Sequence[int], int]:
     return numbers, equal
 
 
-def _sample(column: _Column) -> ValueSample:
-    sample = ValueSample(column.name)
-    for cell in (column.cells[place] for place in column.numbers):
-        sample.add(float(cell.old), float(cell.new), row_name(cell.key))
-    return sample
-
-
 def _lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     lost = [row_name(key) for key in old.rows if key not in new.rows]
     gained = [row_name(key) for key in new.rows if key not in old.rows]
+    gone = f"{len(lost)} of {count(len(old.rows), 'row')} {'is' if len(lost) == 1 else 'are'} gone"
     for kind, severity, rows, what in (
-        (
-            "lost-rows",
-            Severity.FAIL,
-            lost,
-            f"{len(lost)} of {count(len(old.rows), 'row')} {'is' if len(lost) == 1 else 'are'} gone",
-        ),
+        ("lost-rows", Severity.FAIL, lost, gone),
         ("gained-rows", Severity.INFO, gained, count(len(gained), "new row")),
     ):
         if rows:
-            message = f"{what}: {few(rows, _NAMES_SHOWN)}"
-            yield Finding(
-                kind=kind,
-                severity=severity,
-                where=rows[0],
-                message=message,
-                numbers={"count": len(rows), "rows": "\n".join(rows)},
-            )
+            message, names = f"{what}: {few(rows, _NAMES_SHOWN)}", "\n".join(rows)
+            numbers: dict[str, float | str | None] = {"count": len(rows), "rows": names}
+            yield Finding(kind=kind, severity=severity, where=rows[0], message=message, numbers=numbers)
     places, new_places = column_places(old), column_places(new)
     for name in places:
         if name not in new_places:
@@ -177,16 +166,10 @@ def _compare_column(
             # With the rows that moved, largest first: a table's reader thinks in rows.
             ranked = sorted(moved, key=_relative, reverse=True)
             what = f"{column.name}: {len(moved)} of {len(column.cells)} rows moved: {few(ranked, _NAMES_SHOWN)}"
-            findings = [
-                replace(
-                    f,
-                    message=f"{what}; {f.message.split('; ', 1)[-1]}",
-                    numbers={**f.numbers, "rows_moved": len(moved)},
-                )
-                if f.kind == "value-drift"
-                else f
-                for f in findings
-            ]
+            for at, f in enumerate(findings):
+                if f.kind == "value-drift":
+                    message = f"{what}; {f.message.split('; ', 1)[-1]}"
+                    findings[at] = replace(f, message=message, numbers={**f.numbers, "rows_moved": len(moved)})
     # Cells that are not numbers on both sides: one finding per kind of change.
     by_kind: dict[_Kind, list[_Cell]] = {}
     for cell in others:
@@ -194,8 +177,15 @@ def _compare_column(
     for (kind, severity, noun, what), members in by_kind.items():
         findings.append(_about(column.name, kind, severity, what.format(count(len(members), noun)), members))
     first = next((row_name(cell.key) for cell in column.cells if _differs(cell)), None)
-    row = replace(row, n_shared=len(column.cells), bit_equal=row.bit_equal + column.equal, first_diff_step=first)
-    return _overruled(row, findings, len(column.cells)), findings
+    # The verdict that the gravest finding deserves, if that is graver.
+    verdict, because = row.verdict, row.because or f"all {len(column.cells)} cells are equal"
+    for finding in findings:
+        implied = Verdict.BREAK if finding.severity is Severity.FAIL else Verdict.DRIFT
+        implied = Verdict.INCOMPLETE if finding.kind == "new-nan" else implied
+        if implied.rank < verdict.rank:
+            verdict, because = implied, finding.message
+    row = replace(row, verdict=verdict, because=because, n_shared=len(column.cells), first_diff_step=first)
+    return replace(row, bit_equal=row.bit_equal + column.equal), findings
 
 
 def _both(cell: _Cell) -> bool:
@@ -208,21 +198,6 @@ def _differs(cell: _Cell) -> bool:
         return cell.old != cell.new
     both_nan = isnan(cell.old_number) and isnan(cell.new_number)
     return cell.old_number != cell.new_number and not both_nan
-
-
-def _overruled(row: MetricChange, findings: Sequence[Finding], cells: int) -> MetricChange:
-    """The row with the verdict that its gravest finding deserves, if that is graver."""
-    verdict, because = row.verdict, row.because or f"all {cells} cells are equal"
-    for finding in findings:
-        if finding.kind == "new-nan":
-            implied = Verdict.INCOMPLETE
-        elif finding.severity is Severity.FAIL:
-            implied = Verdict.BREAK
-        else:
-            implied = Verdict.DRIFT
-        if implied.rank < verdict.rank:
-            verdict, because = implied, finding.message
-    return replace(row, verdict=verdict, because=because)
 
 
 def _relative(cell: _Cell) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from math import prod
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from karat.bundles.cases import Case, Spool
 from karat.bundles.compare import compare_values
 from karat.bundles.extents import require_file
-from karat.bundles.manifest import Comparator, FileRecord, Manifest, TensorRecord
+from karat.bundles.manifest import Comparator, Manifest, TensorRecord
 from karat.bundles.values import Flat
 from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
@@ -71,22 +71,24 @@ class _CaseComparer:
         broken = [*pair.out_of_reach]
         broken += _failing(f for case in (pair.old, pair.new) if case for f in case.findings)
         if broken:
-            return _unreadable(pair, broken)
+            return _change(pair, broken)
         if pair.new is None:
-            return _alone(pair, Verdict.REMOVED, _REMOVED)
+            gone = fail("removed-golden", "the case is gone from the new side")
+            return _change(pair, [gone], Verdict.REMOVED, pair.old)
         try:
             if pair.old is None:
                 damage = _failing(verify_case(pair.new))
-                return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
-            return self._compared(pair.path, pair.old, pair.new)
+                note = info("new-golden", "a new case: there is no old side to compare with")
+                return _change(pair, damage) if damage else _change(pair, [note], Verdict.NEW, pair.new)
+            return self._compared(pair, pair.old, pair.new)
         except CannotVerify as error:
             # A store that did not answer says nothing about the case, and must not cost the others.
-            return _unreadable(pair, [fail("cannot-read", str(error), next=error.next_command)])
+            return _change(pair, [fail("cannot-read", str(error), next=error.next_command)])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
-            return _unreadable(pair, [fail("bundle-damaged", str(damage))])
+            return _change(pair, [fail("bundle-damaged", str(damage))])
 
-    def _compared(self, path: str, old: Case, new: Case) -> Change:
+    def _compared(self, pair: CasePair, old: Case, new: Case) -> Change:
         entries = [*self._tensors(old, new), *plain_rows(old.manifest, new.manifest)]
         rows = [row for row, _ in entries if row is not None]
         findings = [f for _, found in entries for f in found]
@@ -95,19 +97,11 @@ class _CaseComparer:
         findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
         if any(f.kind == "bundle-damaged" for f in findings):
-            return _unreadable(CasePair(path, old, new), _failing(findings))
+            return _change(pair, _failing(findings))
         if not rows:
-            message = "neither side holds a tensor or a value, so nothing was compared"
-            findings.append(fail("nothing-compared", message))
-        return Change(
-            path=path,
-            verdict=verdict_of(rows, findings),
-            shape="bundle",
-            metrics=tuple(rows),
-            findings=_sorted(findings, path),
-            identity=_identity(new.manifest),
-            same_bytes=old.manifest.sha256 == new.manifest.sha256,
-        )
+            findings.append(fail("nothing-compared", "neither side holds a tensor or a value, so nothing was compared"))
+        same = old.manifest.sha256 == new.manifest.sha256
+        return _change(pair, findings, verdict_of(rows, findings), new, metrics=tuple(rows), same_bytes=same)
 
     def _tensors(self, old: Case, new: Case) -> Iterator[Entry]:
         """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
@@ -123,7 +117,10 @@ class _CaseComparer:
                 one, other = before[name], after[name]
                 exact, large = one.role == "input", max(one.nbytes, other.nbytes) >= _LARGE
                 if one.digest == other.digest and not self._everything:
-                    comparison = _same_digest(one)
+                    # A digest is over dtype, shape and bytes.
+                    elements = prod(one.shape) * per_element(one.dtype)
+                    numbers = TensorNumbers(elements=elements, bit_equal=elements)
+                    comparison = Comparison(name=name, dtype=one.dtype, shape=one.shape, numbers=numbers)
                 else:
                     with self._one_large if large else nullcontext():
                         comparison = compare_tensors(
@@ -141,13 +138,6 @@ class _CaseComparer:
                 yield input_row(comparison) if exact else output_row(comparison, comparator)
 
 
-def _same_digest(record: TensorRecord) -> Comparison:
-    """What is known of a tensor whose digest, which is over dtype, shape and bytes, is the same on both sides."""
-    elements = prod(record.shape) * per_element(record.dtype)
-    numbers = TensorNumbers(elements=elements, bit_equal=elements)
-    return Comparison(name=record.name, dtype=record.dtype, shape=record.shape, numbers=numbers)
-
-
 def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
     """Whether the programs are what was captured, and one and the same."""
     before, after = old.manifest.program, new.manifest.program
@@ -162,55 +152,36 @@ def _programs(old: Case, new: Case, *, everything: bool) -> Iterator[Finding]:
                 yield fail("bundle-damaged", str(damage))
     if before and not after:
         yield fail("incomplete-case", "the program is gone: the new capture has none")
-    elif after and (before is None or not _is_same_program(new, before, after)):
-        was = f"{before.size:,} bytes" if before else "none"
-        yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
+    elif after:
+        same, extent = before is not None and before.digest == after.digest, new.program()
+        if before and extent and hash_of(before.digest) != hash_of(after.digest):
+            with suppress(Damaged):  # of two formats, the old side's hash over the new side's bytes
+                require_file(extent, before.digest, after.file)
+                same = True
+        if not same:
+            was = f"{before.size:,} bytes" if before else "none"
+            yield info("program-changed", f"the program is another file ({was} → {after.size:,} bytes)")
 
 
-def _is_same_program(new: Case, before: FileRecord, after: FileRecord) -> bool:
-    """By their digests; of two formats, by the old side's hash over the new side's bytes."""
-    extent = new.program()
-    if hash_of(before.digest) == hash_of(after.digest) or extent is None:
-        return before.digest == after.digest
-    try:
-        require_file(extent, before.digest, after.file)
-    except Damaged:
-        return False
-    return True
-
-
-_REMOVED = fail("removed-golden", "the case is gone from the new side")
-_NEW = info("new-golden", "a new case: there is no old side to compare with")
-
-
-def _alone(pair: CasePair, verdict: Verdict, finding: Finding) -> Change:
-    case = pair.new or pair.old
-    return replace(_unreadable(pair, [finding]), verdict=verdict, identity=_identity(case.manifest) if case else {})
-
-
-def _unreadable(pair: CasePair, findings: Sequence[Finding]) -> Change:
-    return Change(
-        path=pair.path,
-        verdict=Verdict.UNREADABLE,
-        shape="bundle",
-        findings=_sorted(findings, pair.path),
-        has_baseline=pair.old is not None,
-    )
+def _change(
+    pair: CasePair,
+    findings: Sequence[Finding],
+    verdict: Verdict = Verdict.UNREADABLE,
+    of: Case | None = None,
+    **more: Any,
+) -> Change:
+    """What became of a case, gravest findings first; `of` is the side whose identity it has."""
+    placed = [replace(f, path=pair.path) for f in findings]
+    found, known = tuple(sorted(placed, key=lambda f: f.severity.rank)), pair.old is not None
+    one = of.manifest.identity if of else None
+    identity = {"suite": one.suite, "flow": one.flow, "test": one.test} if one else {}
+    identity |= {"subtest": one.subtest} if one and one.subtest else {}
+    about: dict[str, Any] = {"identity": identity, "has_baseline": known, **more}
+    return Change(path=pair.path, verdict=verdict, shape="bundle", findings=found, **about)
 
 
 def _failing(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.FAIL]
-
-
-def _identity(manifest: Manifest) -> dict[str, str]:
-    identity = manifest.identity
-    found = {"suite": identity.suite, "flow": identity.flow, "test": identity.test}
-    return found | ({"subtest": identity.subtest} if identity.subtest else {})
-
-
-def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
-    placed = [replace(f, path=path) for f in findings]
-    return tuple(sorted(placed, key=lambda f: f.severity.rank))
 
 
 def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
@@ -305,7 +276,16 @@ def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> I
     if inputs_differ or old.inputs != new.inputs:
         message = "the two captures had different inputs, so a difference of their outputs says little"
         yield warn("inputs-changed", message)
-    yield from _tolerances(old, new)
+    # A golden that allows more than it did is news, whatever its values do.
+    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
+    allowed = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
+    one, two = next(((a, b) for a, b in allowed if a != b), allowed[0])
+    text = f"rtol {one[0]:g}, atol {one[1]:g} → rtol {two[0]:g}, atol {two[1]:g}"
+    if any(b > a for sides in allowed for a, b in zip(*sides, strict=True)):
+        nan = " and NaN equals NaN now" if two[2] > one[2] else ""
+        yield warn("tolerance-widened", f"the capture allows more than it did: {text}{nan}")
+    elif one != two:
+        yield info("tolerance-tightened", f"the capture allows less than it did: {text}")
     facts = ("platform", "machine", "device", "image", "python")
     pairs = [(name, getattr(old.environment, name), getattr(new.environment, name)) for name in facts]
     before, after = old.environment.packages, new.environment.packages
@@ -338,21 +318,6 @@ def _without_tensors(node: Any) -> Any:
     if len(node) == 1 and next(iter(node)) in {"tensor", "scalar"}:
         return "a tensor"
     return {key: _without_tensors(value) for key, value in node.items()}
-
-
-def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
-    """A golden that allows more than it did is news, whatever its values do."""
-    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
-    pairs = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
-    before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
-    if before == after:
-        return
-    text = f"rtol {before[0]:g}, atol {before[1]:g} → rtol {after[0]:g}, atol {after[1]:g}"
-    nan = " and NaN equals NaN now" if after[2] > before[2] else ""
-    if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
-        yield warn("tolerance-widened", f"the capture allows more than it did: {text}{nan}")
-    else:
-        yield info("tolerance-tightened", f"the capture allows less than it did: {text}")
 
 
 def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:

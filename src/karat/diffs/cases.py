@@ -79,11 +79,8 @@ class BothSides(msgspec.Struct, frozen=True):
         shared = self.old.cases.keys() & self.new.cases.keys()
         nothing = changes and not others and not self.unchanged and not shared
         if self.old.cases and self.new.cases and nothing:
-            yield fail(
-                "nothing-compared",
-                f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?",
-                next="karat diff --help",
-            )
+            said = f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?"
+            yield fail("nothing-compared", said, next="karat diff --help")
 
 
 @contextmanager
@@ -118,22 +115,19 @@ def _captured(side: Side, other: Side, store: str | None, stack: ExitStack, *, f
     else:
         files = FilesOnDisk(side.root, side.name)
     stack.enter_context(closing(files))
-    folders = case_folders(files.paths(), files.head)
+    folders = case_folders(files.paths, files.head)
     return _gathered(files, folders, folders, flat=flat)
 
 
 def _of_one_repository(old: Side, new: Side, listing: Listing, stack: ExitStack, *, everything: bool) -> BothSides:
     """The cases that git says were touched; the others are the same, byte by byte."""
     before, after = (stack.enter_context(closing(_git_files(side, listing))) for side in (old, new))
-    left, right = (case_folders(files.paths(), files.head) for files in (before, after))
+    left, right = (case_folders(files.paths, files.head) for files in (before, after))
     touched = left | right
     if not everything:
         touched &= {folder for change in listing[0] for folder in folders_above(change.path)}
-    return BothSides(
-        _gathered(before, left, left & touched),
-        _gathered(after, right, right & touched),
-        tuple(sorted((left | right) - touched)),
-    )
+    gathered = _gathered(before, left, left & touched), _gathered(after, right, right & touched)
+    return BothSides(*gathered, tuple(sorted((left | right) - touched)))
 
 
 def _git_files(side: Side, listing: Listing) -> Files:
@@ -198,10 +192,7 @@ class RevisionFiles:
             if kind == "blob" and mode != "120000" and path.startswith(prefix):
                 found[path[len(prefix) :]] = oid, int(size) if size.isdigit() else None
         self._sized = found
-
-    def paths(self) -> Collection[str]:
-        """All files of the side."""
-        return self._sized
+        self.paths: Collection[str] = found
 
     def head(self, path: str) -> bytes:
         (data,) = self._blobs.read([self._sized[path][0]], GOLDEN.value())
@@ -240,10 +231,7 @@ class FilesOnDisk:
         self, root: Path, name: str, known: Collection[str] | None = None, repository: Path | None = None
     ) -> None:
         self._root, self._repository = root, repository
-        self._paths = FolderPlace(root, name).files() if known is None else known
-
-    def paths(self) -> Collection[str]:
-        return self._paths
+        self.paths: Collection[str] = FolderPlace(root, name).files() if known is None else known
 
     def head(self, path: str) -> bytes:
         return head_on_disk(self._root / path)

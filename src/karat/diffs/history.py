@@ -184,15 +184,13 @@ def with_history(changes: Iterable[Change], past: Past) -> Iterator[Change]:
     """The changes, each row that moved held against the past; its finding says so, if there is a past."""
     for change in changes:
         platform = change.identity.get("platform", "")
-        rows = tuple(
-            replace(row, history=past.about(size, row.metric, change.path, platform))
-            if (size := row.size) and row.verdict in _MOVED
-            else row
-            for row in change.metrics
-        )
+        rows = [*change.metrics]
+        for at, row in enumerate(rows):
+            if (size := row.size) and row.verdict in _MOVED:
+                rows[at] = replace(row, history=past.about(size, row.metric, change.path, platform))
         said = {row.metric: row.history.sentence for row in rows if row.history and row.history.compared_with}
         findings = tuple(
             replace(f, message=f"{f.message}; {said[f.metric]}") if f.kind == "value-drift" and f.metric in said else f
             for f in change.findings
         )
-        yield replace(change, metrics=rows, findings=findings)
+        yield replace(change, metrics=tuple(rows), findings=findings)

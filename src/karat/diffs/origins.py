@@ -23,13 +23,7 @@ Locks = Mapping[str, Mapping[str, LockEntry]]  # Lock → name of a golden in it
 Origins = dict[str, tuple[LockEntry | None, LockEntry | None]]
 
 SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
-PLACES = {
-    "folder": "a folder of results",
-    "s3": "a bucket",
-    "gs": "a bucket",
-    "az": "a bucket",
-    "record": "`karat record`",
-}
+PLACES = {"folder": "a folder of results", "record": "`karat record`"} | dict.fromkeys(("s3", "gs", "az"), "a bucket")
 
 
 def read_locks(side: Side, globs: Sequence[str]) -> tuple[Locks, list[Finding]]:

@@ -73,9 +73,7 @@ class Diff(Result, msgspec.Struct, frozen=True, kw_only=True):
             return
         from karat.compare.history import ENOUGH
 
-        held = [
-            (change.path, row.metric, row.history) for change in self.changes for row in change.metrics if row.history
-        ]
+        held = [(one.path, row.metric, row.history) for one in self.changes for row in one.metrics if row.history]
         known = [found for _, _, found in held if found.compared_with]
         unusual = sorted((one for one in held if one[2].unusual), key=lambda one: -(one[2].deviation or 0))
         said = [f"{len(unusual):,} of {count(len(held), 'move')} larger than earlier refreshes made"] if held else []
@@ -192,7 +190,11 @@ def losses(changes: Iterable[Change]) -> Iterator[str]:
     for change in changes:
         told = {f.metric for f in change.findings if f.severity is not Severity.INFO}
         mine = [row for row in change.metrics if change.has_baseline and row.metric.endswith("loss")]
-        seen.update({_way(row) if row.verdict is Verdict.INCOMPLETE or row.metric in told else "" for row in mine})
+        ways = {
+            row.direction or "changed" for row in mine if row.metric in told and row.verdict is not Verdict.INCOMPLETE
+        }
+        ways |= {"cut" for row in mine if row.verdict is Verdict.INCOMPLETE}
+        seen.update(ways | {"" for row in mine if row.verdict is not Verdict.INCOMPLETE and row.metric not in told})
         seen["slightly"] += any(row.metric not in told and row.verdict is Verdict.DRIFT for row in mine)
     moved = [f"{way} in {seen[way]:,}" for way in ("up", "down", "changed") if seen[way]]
     cut = [f"not judged in {seen['cut']:,}"] if seen["cut"] else []
@@ -200,10 +202,6 @@ def losses(changes: Iterable[Change]) -> Iterator[str]:
         yield f"loss {', '.join(moved + cut)}"
     elif seen[""]:
         yield ", ".join([f"no loss moved{' beyond its threshold' if seen['slightly'] else ''}", *cut])
-
-
-def _way(row: MetricChange) -> str:
-    return "cut" if row.verdict is Verdict.INCOMPLETE else row.direction or "changed"
 
 
 def told(groups: Iterable[FindingGroup]) -> set[tuple[str, str, str | None]]:
@@ -267,13 +265,27 @@ def groups_of(changes: Sequence[Change], rules: RuleBook, *, unchanged: int = 0)
         reach[change.identity.get("platform", "")].update(("", *_words(change)))
     names, other = labels(changes, ""), "changed " if unchanged else ""
     groups = []
-    for key, members in found.items():
+    for (platform, kind, family, direction, severity), members in found.items():
         paths = {path for _, path, _ in members}
-        where = f" on {key[0]}" if key[0] else ""
+        where = f" on {platform}" if platform else ""
         common = f"{names[min(paths)].removesuffix(where)}{where}"
         if len(paths) > 1:
-            common = _common([by_path[path] for path in paths], reach[key[0]], other, where)
-        groups.append(_group(key, members, common))
+            common = _common([by_path[path] for path in paths], reach[platform], other, where)
+        drift, items = kind == "value-drift", sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
+        sizes = [size for size, _, _ in items if size] if drift else []
+        what = " ".join(filter(None, (family, direction if drift else kind))) or kind
+        group = FindingGroup(
+            title=f"{what}: {common}",
+            kind=kind,
+            severity=severity,
+            platform=platform,
+            family=family,
+            direction=direction,
+            members=tuple((path, metric) for _, path, metric in items),
+            low=min(sizes, default=None),
+            high=max(sizes, default=None),
+        )
+        groups.append(group)
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, g.family != "loss", -len(g.members), g.title)))
 
 
@@ -302,22 +314,3 @@ def _common(members: Sequence[Change], reach: Mapping[str, int], other: str, whe
             return f"{n:,} of {of:,} {other}goldens{where}, all {noun}"
         of = reach[word]
     return f"{'all' if n == of else f'{n:,} of'} {of:,} {other}{noun}{where}"
-
-
-def _group(key: _Key, members: Sequence[_Member], common: str) -> FindingGroup:
-    platform, kind, family, direction, severity = key
-    items = sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
-    sizes = [size for size, _, _ in items if size]
-    drift = kind == "value-drift"
-    what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
-    return FindingGroup(
-        title=f"{what}: {common}",
-        kind=kind,
-        severity=severity,
-        platform=platform,
-        family=family,
-        direction=direction,
-        members=tuple((path, metric) for _, path, metric in items),
-        low=min(sizes) if drift and sizes else None,
-        high=max(sizes) if drift and sizes else None,
-    )

@@ -121,10 +121,8 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
         depth = len(cwd.resolve().relative_to(left.root.resolve()).parts)
         right = WorkTree(left.root, up="../" * depth)
     else:
-        raise UsageError(
-            f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
-            next_command=Command("karat", "diff", str(old), "NEW"),
-        )
+        said = f"expected a second side to compare {old} with, found none: a folder or file has no HEAD"
+        raise UsageError(said, next_command=Command("karat", "diff", str(old), "NEW"))
     one_file = next((side.name for side in (left, right) if isinstance(side, OneFile)), None)
     wrong = ""
     if one_file and (isinstance(left, Bundles) or isinstance(right, Bundles)):
@@ -159,10 +157,8 @@ def _resolve(word: str, cwd: Path) -> Side:
             raise
         root, commit = None, None  # a folder needs no git
     if commit and exists and os.sep not in word:
-        raise UsageError(
-            f"{word} is both a revision and a path",
-            next_command=f"{Command('karat', 'diff', f'./{word}')} …   (the path)   or   {Command('karat', 'diff', f'refs/heads/{word}')} …",
-        )
+        either = f"{Command('karat', 'diff', f'./{word}')} …   (the path)   or   {Command('karat', 'diff', f'refs/heads/{word}')} …"
+        raise UsageError(f"{word} is both a revision and a path", next_command=either)
     if exists:
         if path.is_dir():
             return Bundles(path, word, str(path)) if is_of_zips(path) else AnyFolder(path, word)
@@ -170,10 +166,8 @@ def _resolve(word: str, cwd: Path) -> Side:
     if commit and root:
         return Revision(root, word, commit)
     where = "no git repository here" if root is None else f"no revision of {root}"
-    raise UsageError(
-        f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it",
-        next_command="karat diff --help",
-    )
+    said = f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it"
+    raise UsageError(said, next_command="karat diff --help")
 
 
 def _is_zip(path: Path) -> bool:
@@ -214,13 +208,9 @@ def pair_up(
         left, right = OnDisk(str(old.root), follow=True), OnDisk(str(new.root), follow=True)
         return Items([Item(new.name, left, right, certain=True)])
     if listing is not None:
-        changes, tree = listing
-        return _git_items(
-            str(old.root),
-            [c for c in changes if is_golden(c.path) and not owned(c.path)],
-            {p: oid for p, oid in tree.items() if is_golden(p) and not owned(p)},
-            everything=everything,
-        )
+        changes = [c for c in listing[0] if is_golden(c.path) and not owned(c.path)]
+        known = {p: oid for p, oid in listing[1].items() if is_golden(p) and not owned(p)}
+        return _git_items(str(old.root), changes, known, everything=everything)
     # A zip or a store holds captured cases and nothing else that a revision could be compared with.
     apart = {type(old), type(new)} == {Revision, Bundles}
     return Items([]) if apart else _listed_items(old, new, is_golden, owned)

@@ -38,9 +38,7 @@ class Parsed:
 def parse(data: bytes) -> Parsed:
     """The value of JSON bytes; never raises."""
     hazard = text_file.check(data)
-    if hazard is not None:
-        return Parsed(None, (hazard,), ok=False)
-    return parse_text(text_file.decode(data))
+    return Parsed(None, (hazard,), ok=False) if hazard is not None else parse_text(text_file.decode(data))
 
 
 def parse_text(text: str) -> Parsed:
@@ -288,9 +286,8 @@ class _Style:
     ascii: bool
 
 
-_Entry = tuple[
-    int | None, str
-]  # One item of a container to be written, behind its place in the old one, if it was there.
+_Entry = tuple[int | None, str]
+"""One item of a container to be written, behind its place in the old one, if it was there."""
 
 
 class _Rewriter:
@@ -324,10 +321,8 @@ class _Rewriter:
         texts = {name: self.render(node.items[i], value[name]) for name, i in last.items() if name in value}
         if len(texts) == len(last) == len(value) and all(texts[n] == self.raw(node.items[i]) for n, i in last.items()):
             return self.raw(node)
-        entries: list[tuple[str, _Entry]] = [
-            (name, (last[name], self.text[node.keys[last[name]].start : node.items[last[name]].start] + text))
-            for name, text in texts.items()
-        ]
+        heads = {name: self.text[node.keys[i].start : node.items[i].start] for name, i in last.items()}
+        entries: list[tuple[str, _Entry]] = [(n, (last[n], heads[n] + text)) for n, text in texts.items()]
         colon = self.text[node.keys[0].end : node.items[0].start]
         added: list[tuple[str, _Entry]] = [
             (name, (None, _lay_out(name, self.style, "", multi=False) + colon + self.beside(node, item)))

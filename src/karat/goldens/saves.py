@@ -128,14 +128,9 @@ class LockFile(msgspec.Struct, Generic[Entry], frozen=True):
 
     def read(self, file: Path) -> dict[str, Entry]:
         """Every line by its name; empty where there is no lock."""
-        try:
-            data = read_plain(file, GOLDEN)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            said = f"expected {self.schema} in {file}, but: {error.strerror or error}"
-            raise CannotVerify(said, next_command=Command("ls", "-l", str(file))) from error
-        return self.decode(data, file)
+        with expecting(f"read {self.schema} in {file}", file), suppress(FileNotFoundError):
+            return self.decode(read_plain(file, GOLDEN), file)
+        return {}
 
     def decode(self, data: bytes, file: Path) -> dict[str, Entry]:
         """The lines in a lock's bytes; `file` is where they are from."""

@@ -28,7 +28,6 @@ class _RegularBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, _RegularBlock | float])
-_COLON = ord(":")
 _NO_EXTRA: Mapping[str, Any] = {}
 _latest: tuple[list[int], Steps] = ([], np.array([], np.int64))
 
@@ -42,7 +41,7 @@ def read_fast(data: bytes) -> Series | None:
         return None
     # The decoder keeps the last of two equal keys in silence, so the colons are counted: each
     # belongs to a key that was kept, or the file goes the slow way. Escapes could hide a colon.
-    colons = int(np.count_nonzero(np.frombuffer(data, np.uint8) == _COLON))
+    colons = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord(":")))
     metrics: dict[str, Metric] = {}
     scalars: dict[str, float] = {}
     # Neighbouring files of a suite have the same steps; sharing the array makes comparing them free.

@@ -81,9 +81,7 @@ def records(text: str, odd: text_file.LimitedFindings | None = None) -> list[Lin
 
 def step_of(value: Any) -> int | None:
     """The step that a field holds, or None if it is no whole number of 64 bits."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if isinstance(value, float) and not value.is_integer():
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0:
         return None
     return int(value) if -_INT64 <= value < _INT64 else None
 
@@ -133,13 +131,17 @@ class SeriesLines:
             return old
         text = "" if old is None else text_file.decode(old)
         if isinstance(golden, Document):
-            written = _document_lines(golden.value, text)
+            value, raws = golden.value, text_file.split(text)
+            if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+                raise UsageError("series-lines holds lists of records; this document is something else")
+            held = [raws[record.line - 1] for record in records(text)]  # of a record that changed, only that changes
+            lines = [*map(rewrite_text, held, value), *map(_record_line, value[len(held) :])]
+            written = text_file.join(text_file.ended(lines), text or "\n")
         else:
             written = _rewritten(golden, text) if isinstance(before, Series) else fresh_lines(golden)
         data = text_file.encode(written, old or b"")
-        ensure_held(
-            self.name, golden, self.read(data).golden if self.claims(data) or isinstance(golden, Document) else None
-        )
+        claimed = self.claims(data) or isinstance(golden, Document)
+        ensure_held(self.name, golden, self.read(data).golden if claimed else None)
         return data
 
 
@@ -283,16 +285,6 @@ def _same_number(raw: Any, value: Any) -> bool:
     if number is None or wanted is None:
         return bool(raw == value)
     return number == wanted or (math.isnan(number) and math.isnan(wanted))
-
-
-def _document_lines(value: Any, old: str) -> str:
-    """A list of records, one per line; of a record that changed, only that."""
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise UsageError("series-lines holds lists of records; this document is something else")
-    raws = text_file.split(old)
-    held = [raws[record.line - 1] for record in records(old)]
-    lines = [*map(rewrite_text, held, value), *map(_record_line, value[len(held) :])]
-    return text_file.join(text_file.ended(lines), old or "\n")
 
 
 def _record_line(record: dict[str, Any]) -> str:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     Steps: TypeAlias = NDArray[np.int64]
     Values: TypeAlias = NDArray[np.float64]
+    Flags: TypeAlias = NDArray[np.bool_]
 else:
-    Steps = Values = np.ndarray
+    Steps = Values = Flags = np.ndarray
 
 Shape: TypeAlias = Literal["series", "table", "document", "bundle"]
 

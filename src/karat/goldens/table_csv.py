@@ -183,7 +183,10 @@ class TableCSV:
         if _STRING.match(data) and json_text.parse(data).ok:
             return False
         rows = [entry.cells for entry in entries(text_file.decode(data))[1] if not entry.comment]
-        if not rows or len(rows[0]) < 2 or _prose(rows):
+        # Text that happens to hold commas: its cells are full of spaces, or end in colons.
+        some = [cell for row in rows[:50] for cell in row]
+        wordy = sum(cell.count(" ") > 3 or cell.endswith(":") for cell in some)
+        if not rows or len(rows[0]) < 2 or 4 * wordy >= len(some):
             return False
         count = sum(len(row) == len(rows[0]) for row in rows)
         return names_columns(rows[0]) or 4 * count > 3 * len(rows)
@@ -231,13 +234,6 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
     rows, findings = _rows(found, form, places)
     table = Table(form.columns, tuple(form.columns[at] for at in places), rows, header=form.header is not None)
     return Reading(table, findings, TableCSV.name)
-
-
-def _prose(rows: list[tuple[str, ...]]) -> bool:
-    """True for text that happens to hold commas: its cells are full of spaces, or end in colons."""
-    cells = [cell for row in rows[:50] for cell in row]
-    wordy = sum(cell.count(" ") > 3 or cell.endswith(":") for cell in cells)
-    return 4 * wordy >= len(cells)
 
 
 def _rows(

@@ -30,12 +30,8 @@ def check(data: bytes) -> Finding | None:
     if data.startswith(_UTF16):
         return fail("unreadable", "expected UTF-8, found UTF-16 text", where="line 1")
     if data.startswith(_LFS):
-        return fail(
-            "unreadable",
-            "expected a golden, found a Git LFS pointer to one that was not fetched",
-            where="line 1",
-            next="git lfs pull",
-        )
+        said = "expected a golden, found a Git LFS pointer to one that was not fetched"
+        return fail("unreadable", said, where="line 1", next="git lfs pull")
     if b"\0" in data:
         return _odd_byte(data, data.find(b"\0"), "expected text, found a NUL byte")
     if not data.removeprefix(BOM).strip():
@@ -43,14 +39,9 @@ def check(data: bytes) -> Finding | None:
     # The plain searches answer nearly always; the expression only confirms that a line begins so.
     if (b"<<<<<<<" in data or b">>>>>>>" in data) and (found := _MARKER.search(data)):
         line = line_of(data, found.start())
-        marker = found.group().decode("utf-8", "replace").strip()[:40]
-        return fail(
-            "conflict-markers",
-            f'expected a golden, found the merge-conflict marker "{marker}" on line {line}',
-            where=f"line {line}",
-            numbers={"line": line},
-            next="git mergetool",
-        )
+        marker, where = found.group().decode("utf-8", "replace").strip()[:40], f"line {line}"
+        said = f'expected a golden, found the merge-conflict marker "{marker}" on {where}'
+        return fail("conflict-markers", said, where=where, numbers={"line": line}, next="git mergetool")
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -117,12 +108,12 @@ class LimitedFindings:
 
     def findings(self) -> tuple[Finding, ...]:
         """The first of each kind in the order they came, and what counts the others."""
-        return (*self._shown, *map(self._rest, self._last))
-
-    def _rest(self, group: tuple[str, Severity]) -> Finding:
-        more, last = self._seen[group] - _MOST_OF_A_KIND, self._last[group]()
-        message = f"{more} more findings of this kind, the last one: {last.message}"
-        return replace(last, message=message, numbers={**last.numbers, "more": more})
+        rest = []
+        for group, make in self._last.items():
+            more, last = self._seen[group] - _MOST_OF_A_KIND, make()
+            message = f"{more} more findings of this kind, the last one: {last.message}"
+            rest.append(replace(last, message=message, numbers={**last.numbers, "more": more}))
+        return (*self._shown, *rest)
 
 
 def decode(data: bytes) -> str:
@@ -152,9 +143,7 @@ def ending(line: str) -> str:
 def join(lines: list[str], like: str) -> str:
     """The lines put together, with a final line ending only if the old text has one."""
     text = "".join(lines)
-    if like.endswith("\n"):
-        return text
-    return text.removesuffix("\n").removesuffix("\r")
+    return text if like.endswith("\n") else text.removesuffix("\n").removesuffix("\r")
 
 
 _Line = TypeVar("_Line")

@@ -68,7 +68,13 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> Merge
         # The rest of the file stays as it is, not as HEAD has it: it may be an earlier refresh's.
         base = (new.base.golden if new.base is not None else None) or before
         if isinstance(golden, Series) and isinstance(base, Series | None):
-            made = _only_curves(new.reading, golden, base or Series({}), options.metrics)
+            mine, there = base or Series({}), (*golden.metrics, *golden.scalars)
+            taken = tuple(name for name in there if is_asked_for(name, options.metrics))
+            known = [name for name in (*mine.metrics, *mine.scalars) if is_asked_for(name, options.metrics)]
+            lacking = [name for name in known if name not in taken]
+            if taken and not lacking:
+                return replace(new.reading, golden=with_curves(mine, golden, taken)), taken
+            made: Merged | Finding = _not_taken(lacking, there, "metric")
         elif isinstance(golden, Table) and isinstance(base, Table) and base.key == golden.key:
             made = _only_columns(new.reading, golden, base, options.metrics)
         else:
@@ -95,15 +101,6 @@ def _merge(new: Incoming, old: Reading | None, options: RefreshOptions) -> Merge
 def is_asked_for(name: str, globs: Sequence[str]) -> bool:
     """Whether a metric is one of those that --metric means."""
     return any(name == glob or fnmatchcase(name, glob) for glob in globs)
-
-
-def _only_curves(reading: Reading, golden: Series, before: Series, globs: Sequence[str]) -> Merged | Finding:
-    there = (*golden.metrics, *golden.scalars)
-    taken = tuple(name for name in there if is_asked_for(name, globs))
-    lost = [n for n in (*before.metrics, *before.scalars) if is_asked_for(n, globs) and n not in taken]
-    if lost or not taken:
-        return _not_taken(lost, there, "metric")
-    return replace(reading, golden=with_curves(before, golden, taken)), taken
 
 
 def _only_columns(reading: Reading, golden: Table, before: Table, globs: Sequence[str]) -> Merged | Finding:
@@ -162,10 +159,5 @@ def _decide(new: Incoming, merged: Merged, change: Change, options: RefreshOptio
         how = "was cancelled" if new.conclusion == "cancelled" else "timed out"
         message = f"taken from a job that {how}; the file itself is complete"
         findings.append(warn("from-unfinished-job", message, path=new.path))
-    return Acceptance(
-        golden=golden,
-        change=change,
-        findings=tuple(sorted(findings, key=lambda f: f.severity.rank)),
-        accepted=accepted,
-        metrics=merged[1],
-    )
+    told = tuple(sorted(findings, key=lambda f: f.severity.rank))
+    return Acceptance(golden=golden, change=change, findings=told, accepted=accepted, metrics=merged[1])

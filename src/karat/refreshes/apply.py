@@ -59,10 +59,8 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
     if absent:
         some = islice((n for n in range(1, total + 1) if n not in numbers), _SHOWN)
         which = ", ".join(map(str, some)) + (" …" if absent > _SHOWN else "")
-        message = (
-            f"{absent:,} of {total:,} shards are missing from the new results ({which}), so their rows would be dropped"
-        )
-        found.append(fail("missing-shard", message, path=path))
+        lost = f"{absent:,} of {total:,} shards are missing from the new results ({which})"
+        found.append(fail("missing-shard", f"{lost}, so their rows would be dropped", path=path))
     found += [
         fail("missing-shard", f"{shard.where} says it is shard {shard.number} of {total}", path=path)
         for shard in shards
@@ -90,11 +88,9 @@ def assemble(shards: Sequence[Shard], settings: TableSettings, path: str) -> Rea
         return Reading(None, tuple(findings))
     columns = settings.columns or tables[0][1].columns
     for shard, table in tables:
-        lacks = [
-            f"column {name} is missing in {shard.where}; it has {', '.join(table.columns)}"
-            for name in columns
-            if name not in table.columns
-        ]
+        has = ", ".join(table.columns)
+        absent = (name for name in columns if name not in table.columns)
+        lacks = [f"column {name} is missing in {shard.where}; it has {has}" for name in absent]
         if not set(table.key) <= set(columns):
             names = ", ".join(table.key)
             lacks.append(f"the key of {shard.where} is {names}, which [refresh.tables] columns leaves out")
@@ -136,36 +132,33 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Sequence[JobGroup] = ()
     temporary: Path | None = None  # The folder for half-written files.
 
-    def apply(self, claims: Sequence[Claim]) -> Iterator[GoldenOutcome]:
+    def apply(self, everything: Sequence[Claim]) -> Iterator[GoldenOutcome]:
         """What becomes of each golden; some are compared together."""
-        claimed = list(by_target(claims).items())
-        for i in range(0, len(claimed), _AT_A_TIME):
-            yield from self._apply(claimed[i : i + _AT_A_TIME])
-
-    def _apply(self, claimed: Sequence[tuple[str, list[Claim]]]) -> Iterator[GoldenOutcome]:
-        found: list[Incoming] = []
+        claimed = list(by_target(everything).items())
         tables = self.options.settings.tables
-        for path, claims in claimed:
-            made = self._table(path, claims, tables) if tables else self._file(path, claims)
-            if isinstance(made, GoldenOutcome):
-                yield made
-                continue
-            try:
-                current = read_golden(self.goldens.root, path)
-            except CannotVerify as error:
-                # What cannot be read may hold anything, so it is not overwritten.
-                yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
-                continue
-            # --metric puts some metrics into the file that is there now.
-            base = formats.read(current) if current is not None and self.options.metrics else None
-            found.append(replace(made, seen=current, base=base if base is not None and base.golden else None))
-        long = self.goldens.too_long([new.path for new in found])
-        yield from (_refused(new.path, new.claims, [long[new.path]]) for new in found if new.path in long)
-        found = [new for new in found if new.path not in long]
-        olds = self.goldens.old_bytes([new.path for new in found])
-        pairs = [(new, None if old is None else formats.read(old)) for new, old in zip(found, olds, strict=True)]
-        for new, old, decision in zip(found, olds, decide_all(pairs, self.options), strict=True):
-            yield self._outcome(new, old, decision)
+        for i in range(0, len(claimed), _AT_A_TIME):
+            found: list[Incoming] = []
+            for path, claims in claimed[i : i + _AT_A_TIME]:
+                made = self._table(path, claims, tables) if tables else self._file(path, claims)
+                if isinstance(made, GoldenOutcome):
+                    yield made
+                    continue
+                try:
+                    current = read_golden(self.goldens.root, path)
+                except CannotVerify as error:
+                    # What cannot be read may hold anything, so it is not overwritten.
+                    yield _refused(path, claims, [_not_written(self.goldens.root / path, path, error, "cannot-read")])
+                    continue
+                # --metric puts some metrics into the file that is there now.
+                base = formats.read(current) if current is not None and self.options.metrics else None
+                found.append(replace(made, seen=current, base=base if base is not None and base.golden else None))
+            long = self.goldens.too_long([new.path for new in found])
+            yield from (_refused(new.path, new.claims, [long[new.path]]) for new in found if new.path in long)
+            found = [new for new in found if new.path not in long]
+            olds = self.goldens.old_bytes([new.path for new in found])
+            pairs = [(new, None if old is None else formats.read(old)) for new, old in zip(found, olds, strict=True)]
+            for new, old, decision in zip(found, olds, decide_all(pairs, self.options), strict=True):
+                yield self._outcome(new, old, decision)
 
     def _file(self, path: str, claims: Sequence[Claim]) -> Incoming | GoldenOutcome:
         winner, findings = settle(claims, self.source)
@@ -203,15 +196,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             data = _read(winner)
             if isinstance(data, Finding):
                 return _refused(path, claims, [data])
-            refused = formats.refusal(data, path)
-            shards.append(
-                Shard(
-                    number=int(number),
-                    of=int(winner.identity["num_shards"]),
-                    reading=Reading(None, (refused,)) if refused else read_table(data, settings.key or None),
-                    where=winner.artifact.name,
-                )
-            )
+            refused, of = formats.refusal(data, path), int(winner.identity["num_shards"])
+            reading = Reading(None, (refused,)) if refused else read_table(data, settings.key or None)
+            shards.append(Shard(number=int(number), of=of, reading=reading, where=winner.artifact.name))
         # The job to run again is the one whose shard did not come.
         of_job = winners[0].job
         others = [g for g in self.jobs if of_job and g.table == of_job.table and g.key[0] == of_job.key[0]]
@@ -236,9 +223,21 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _outcome(self, new: Incoming, old: bytes | None, decision: Acceptance) -> GoldenOutcome:
         path, claims = new.path, new.claims
-        findings = [self._with_advice(f, claims[0]) for f in decision.findings]
-        state = State.REFUSED
-        origin = self._provenance(claims, decision)
+        findings, state = [self._with_advice(f, claims[0]) for f in decision.findings], State.REFUSED
+        first = claims[0]
+        run = str(first.manifest.run_id or first.artifact.run_id or "") or None
+        jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
+        origin = Provenance(
+            source=self.source,
+            run=run,
+            attempt=max((c.attempt for c in claims if c.attempt is not None), default=None),
+            commit=first.manifest.commit or self.commits.get(run or ""),
+            job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
+            platform=first.identity.get("platform"),
+            image=first.manifest.image,
+            date=self.options.date,
+            accepted="--accept-incomplete" if decision.accepted else None,
+        )
         if decision.golden is not None:
             try:
                 state, kept = self._write(new, old, decision, origin)
@@ -246,16 +245,8 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             except (KaratError, OSError) as error:
                 # One place that cannot be written must not keep the others from being refreshed.
                 findings = [_not_written(self.goldens.root / path, path, error, "not-refreshed")]
-        return GoldenOutcome(
-            path=path,
-            state=state,
-            change=decision.change,
-            findings=tuple(findings),
-            artifacts=tuple(c.artifact.name for c in claims),
-            members=tuple(c.member for c in claims),
-            provenance=origin,
-            metrics=decision.metrics,
-        )
+        made = replace(_refused(path, claims, findings), state=state, provenance=origin)
+        return replace(made, change=decision.change, metrics=decision.metrics)
 
     def _write(
         self, new: Incoming, old: bytes | None, decision: Acceptance, origin: Provenance
@@ -264,12 +255,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
         assert decision.golden is not None  # noqa: S101 - the caller asked
         path, root = new.path, self.goldens.root
         tables, dry_run = self.options.settings.tables, self.options.dry_run
-        data = render(
-            decision.golden,
-            old=old if new.base is None else new.seen,
-            incoming=new.data if decision.golden is new.reading.golden else None,
-            padding=tables.padding if tables else 0,
-        )
+        like, padding = old if new.base is None else new.seen, tables.padding if tables else 0
+        incoming = new.data if decision.golden is new.reading.golden else None
+        data = render(decision.golden, old=like, incoming=incoming, padding=padding)
         current = new.seen
         locked = self.locks.get(path)
         kept = []
@@ -286,22 +274,6 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
             self.locks.set(path, LockEntry.of(origin, digest, locked, decision.metrics))
         return State.UNCHANGED if current == data else State.WRITTEN, kept
 
-    def _provenance(self, claims: Sequence[Claim], decision: Acceptance) -> Provenance:
-        first = claims[0]
-        run = str(first.manifest.run_id or first.artifact.run_id or "") or None
-        jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
-        return Provenance(
-            source=self.source,
-            run=run,
-            attempt=max((c.attempt for c in claims if c.attempt is not None), default=None),
-            commit=first.manifest.commit or self.commits.get(run or ""),
-            job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
-            platform=first.identity.get("platform"),
-            image=first.manifest.image,
-            date=self.options.date,
-            accepted="--accept-incomplete" if decision.accepted else None,
-        )
-
     def _with_advice(self, finding: Finding, claim: Claim, group: JobGroup | None = None) -> Finding:
         """The finding with the command that helps: run the job again, for what is incomplete."""
         if finding.next or finding.severity is not Severity.FAIL:
@@ -314,13 +286,9 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> GoldenOutcome:
-    return GoldenOutcome(
-        path=path,
-        state=State.REFUSED,
-        findings=tuple(findings),
-        artifacts=tuple(c.artifact.name for c in claims),
-        members=tuple(c.member for c in claims),
-    )
+    names, members = zip(*((c.artifact.name, c.member) for c in claims), strict=True)
+    found = tuple(findings)
+    return GoldenOutcome(path=path, state=State.REFUSED, findings=found, artifacts=names, members=members)
 
 
 def _read(claim: Claim) -> bytes | Finding:

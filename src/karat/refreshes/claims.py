@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -73,14 +74,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.member} of artifact {self.artifact.name}"
 
 
-class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What one artifact wants to become."""
-
-    claims: tuple[Claim, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    out_of_scope: int = 0
-
-
 class Claimant:
     """Turns fetched artifacts into claims."""
 
@@ -98,10 +91,11 @@ class Claimant:
             return read_identity([member], self._settings.members) is not None
         return self._targets.may_be_golden(member)
 
-    def claims_of(self, fetched: Fetched, match: Match) -> Claims:
+    def claims_of(self, fetched: Fetched, match: Match) -> tuple[list[Claim], list[Finding], int]:
+        """What an artifact wants to become, what is wrong with it, and how many of its files are out of scope."""
         findings = list(fetched.findings)
         if any(f.severity is Severity.FAIL for f in findings):
-            return Claims(findings=fetched.findings)
+            return [], findings, 0
         manifests: dict[str, ArtifactManifest] = {}
         contradicted: list[ArtifactManifest] = []
         files: dict[str, Path] = {}
@@ -112,12 +106,11 @@ class Claimant:
                 continue
             told = read_manifest(file, match.artifact.name)
             if isinstance(told, Finding):
-                return Claims(findings=(*findings, told))
+                return [], [*findings, told], 0
             manifests[folder] = told
             declared = renamed(told.as_identity(), self._settings.rename)
-            if wrong := _contradiction(
-                f"artifact {match.artifact.name}", match.artifact.name, declared, match.identity
-            ):
+            whole = match.artifact.name
+            if wrong := _contradiction(f"artifact {whole}", whole, declared, match.identity):
                 findings.append(wrong)
                 contradicted.append(told)
         claims: list[Claim] = []
@@ -146,7 +139,7 @@ class Claimant:
                 findings.append(made)
             else:
                 skipped += 1
-        return Claims(claims=tuple(_one_each(claims)), findings=tuple(findings), out_of_scope=skipped)
+        return list(_one_each(claims)), findings, skipped
 
     def _claim(
         self, name: str, file: Path, match: Match, manifest: ArtifactManifest, own: Identity
@@ -196,12 +189,8 @@ class Claimant:
         job = jobs[0]
         attempt = job.attempt_of(artifact)
         if attempt is None:
-            return fail(
-                "ambiguous-job",
-                f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {artifact.name} is; it was not taken",
-                path=artifact.name,
-                next=artifact.look,
-            )
+            said = f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {artifact.name} is; it was not taken"
+            return fail("ambiguous-job", said, path=artifact.name, next=artifact.look)
         by_id = {one.id: one.conclusion for one in job.attempts}
         conclusion = by_id.get(artifact.job_id or "", job.current.conclusion if job.current else None)
         if not in_scope and conclusion not in FAILING:
@@ -213,12 +202,9 @@ class Claimant:
         if self._options.only_failing and end not in FAILING:
             if end is not None:
                 return None
-            return fail(
-                "ambiguous-job",
-                f"artifact {claim.artifact.name}: not taken: no job is known, so nothing tells whether it failed",
-                path=claim.artifact.name,
-                next=Command("karat", "refresh", "--scope", "all"),
-            )
+            said = f"artifact {claim.artifact.name}: not taken: no job is known, so nothing tells whether it failed"
+            every = Command("karat", "refresh", "--scope", "all")
+            return fail("ambiguous-job", said, path=claim.artifact.name, next=every)
         named = claim.identity.get("attempt", "")
         attempt = claim.manifest.attempt or (int(named) if named.isdecimal() else None)
         return structs.replace(claim, conclusion=end, attempt=attempt)
@@ -240,19 +226,17 @@ def _one_each(claims: Sequence[Claim]) -> Iterator[Claim]:
             yield from rest
             continue
         (top,) = tops
-        others = [claim.member for claim in rest if claim is not top and _differ(claim.file, top.file)]
+        others = []
+        for claim in rest:
+            with suppress(OSError):  # said of whichever is taken
+                if claim is top or read_plain(claim.file, GOLDEN) == read_plain(top.file, GOLDEN):
+                    continue
+            others.append(claim.member)
         if others:
             names = f"{', '.join(others[:3])}, which {'differs' if len(others) == 1 else 'differ'} from it"
             said = f"{top.member} at the top of artifact {top.artifact.name} was taken, not {names}"
             top = structs.replace(top, findings=(*top.findings, warn("claimed-twice", said, path=top.target)))
         yield top
-
-
-def _differ(one: Path, other: Path) -> bool:
-    try:
-        return read_plain(one, GOLDEN) != read_plain(other, GOLDEN)
-    except OSError:  # said of whichever is taken
-        return True
 
 
 def _restart(claim: Claim) -> list[tuple[int, str]]:
@@ -271,12 +255,9 @@ def _contradiction(what: str, path: str, declared: Identity, named: Identity) ->
 
 def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     names = ", ".join(sorted({g.name for g in match.jobs})) or match.artifact.name
-    return fail(
-        "identity-conflict",
-        f"{name} of artifact {match.artifact.name}: its own name says {identity_text(inside)}, but it is of {names}; it was not taken",
-        path=name,
-        next="karat config --show-origin",
-    )
+    said = f"its own name says {identity_text(inside)}, but it is of {names}; it was not taken"
+    message = f"{name} of artifact {match.artifact.name}: {said}"
+    return fail("identity-conflict", message, path=name, next="karat config --show-origin")
 
 
 def by_target(claims: Sequence[Claim]) -> dict[str, list[Claim]]:

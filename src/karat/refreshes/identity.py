@@ -187,19 +187,11 @@ class Lookup(Generic[T]):
 
     def agreeing(self, identity: Identity) -> tuple[T, ...]:
         """Everything that shares a name with the identity and disagrees on none, in order."""
-        near = min(
-            (
-                [*self._by_value.get((name, identity[name].casefold()), ()), *self._by_value.get((name, None), ())]
-                for name in identity.keys() & self._names
-            ),
-            key=len,
-            default=[],
-        )
-        return tuple(
-            thing
-            for known, thing in (self._things[i] for i in sorted(near))
-            if in_common(identity, known) and not clashes(identity, known)
-        )
+        named = {name: identity[name].casefold() for name in identity.keys() & self._names}
+        by_value = self._by_value.get
+        near = min(([*by_value(one, ()), *by_value((one[0], None), ())] for one in named.items()), key=len, default=[])
+        found = (self._things[i] for i in sorted(near))
+        return tuple(it for known, it in found if in_common(identity, known) and not clashes(identity, known))
 
 
 MANIFEST_SCHEMA = "karat.artifact/1"

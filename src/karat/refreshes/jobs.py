@@ -129,15 +129,8 @@ def group_jobs(
         attempts.sort(key=lambda job: (job.attempt, job.id))
         # Later attempts stay known: an artifact of theirs must not pass for the pinned one's.
         finished = [job for job in attempts if job.conclusion is not None and (pinned is None or job.attempt <= pinned)]
-        groups.append(
-            JobGroup(
-                key=key,
-                identity=identity,
-                attempts=tuple(attempts),
-                current=finished[-1] if finished else None,
-                twins=len(attempts) != len({job.attempt for job in attempts}),
-            )
-        )
+        current, twins = finished[-1] if finished else None, len(attempts) != len({job.attempt for job in attempts})
+        groups.append(JobGroup(key=key, identity=identity, attempts=tuple(attempts), current=current, twins=twins))
     return groups
 
 

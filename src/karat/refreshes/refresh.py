@@ -77,10 +77,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
     stopped = bool(cut) and not options.keep_going
     if stopped:
         whole = "1 artifact is" if cut == 1 else f"{cut} artifacts are"
-        message = (
-            f"{whole} not whole, so nothing was written; what arrived is kept:"
-            " run the same command again, or add --keep-going"
-        )
+        again = "run the same command again, or add --keep-going"
+        message = f"{whole} not whole, so nothing was written; what arrived is kept: {again}"
         findings.append(fail("transfer-failed", message, next=Command("karat", "refresh", "--keep-going")))
     else:
         locks = LockFiles(root, options.globs)
@@ -94,7 +92,8 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
                 jobs=gathered.groups,
                 temporary=temporary,
             )
-            locks.read(claim.target for claim in gathered.claims)
+            for claim in gathered.claims:
+                locks.get(claim.target)  # a broken one must be known before anything is written
             try:
                 for outcome in writer.apply(gathered.claims):
                     advised = complete_all(outcome.findings, options.command)
@@ -133,7 +132,23 @@ def refresh(source: Source, cwd: Path, options: RefreshOptions) -> RefreshReport
         locks=tuple(written),
         groups=groups_of([o.change for o in outcomes if o.change and o.state is not State.UNCHANGED], options.rules),
     )
-    record = _record(result, listing, options)
+    undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
+    undone += [f"{o.path}: {finding.message}" for o in result.in_state(State.REFUSED) for finding in o.findings[:1]]
+    record = RefreshRecord(
+        source=result.source,
+        run_id=", ".join(run.id for run in listing.runs) or None,
+        scope=options.scope,
+        command=str(options.command),
+        files=tuple(o.path for o in result.in_state(State.WRITTEN)),
+        confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
+        narrowed=bool(options.only or options.platforms or options.metrics),
+        not_refreshed=tuple(undone),
+        accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
+        commit=next((run.commit for run in listing.runs if run.commit), None),
+        date=options.date or None,
+        tests=result.tests,
+        goldens=result.found,
+    )
     if not options.dry_run and not stopped:
         write_record(root, record)
     return replace(result, record=record)
@@ -162,12 +177,12 @@ def gather(source: Source, targets: Targets, options: RefreshOptions) -> Gathere
     received, out_of_scope = 0, choice.out_of_scope
     wanted = [m.artifact for m in choice.matches]
     for fetched in source.fetch(wanted, claimant.wants, options.progress):
-        made = claimant.claims_of(fetched, by_id[fetched.artifact.id])
-        claims += [claim for claim in made.claims if narrow(claim.target, options.only)]
-        told += [(fetched.artifact, finding) for finding in made.findings]
-        if any(finding.severity is Severity.FAIL for finding in made.findings):
+        made, noted, beside = claimant.claims_of(fetched, by_id[fetched.artifact.id])
+        claims += [claim for claim in made if narrow(claim.target, options.only)]
+        told += [(fetched.artifact, finding) for finding in noted]
+        if any(finding.severity is Severity.FAIL for finding in noted):
             explained.add(fetched.artifact.id)
-        out_of_scope += made.out_of_scope
+        out_of_scope += beside
         received += fetched.received
     # Artifacts arrive in any order; the report must not depend on it.
     claims.sort(key=lambda c: (c.target, c.artifact.name, c.artifact.id, c.member))
@@ -198,10 +213,8 @@ def _by_cause(told: Sequence[tuple[Artifact, Finding]]) -> Iterator[Finding]:
         (first, finding), names = found[0], [name for name, _ in found]
         if len(found) > 1:
             said = finding.message.removeprefix(f"artifact {first}: ")
-            message = f"{len(found)} artifacts ({few(names, 3)}): {said}"
-            finding = replace(
-                finding, message=message, path="", numbers={"artifacts": len(found), "names": ", ".join(names)}
-            )
+            message, numbers = f"{len(found)} artifacts ({few(names, 3)}): {said}", {"artifacts": len(found)}
+            finding = replace(finding, message=message, path="", numbers=numbers | {"names": ", ".join(names)})
         yield finding
 
 
@@ -271,24 +284,4 @@ def _nothing_found(gathered: Gathered, options: RefreshOptions) -> Finding:
         f" {len(gathered.choice.unmatched)} of unknown name, {gathered.choice.superseded} superseded,"
         f" {gathered.out_of_scope} out of scope",
         next="karat refresh --help" if narrowed else "karat config --show-origin",
-    )
-
-
-def _record(result: RefreshReport, listing: Listing, options: RefreshOptions) -> RefreshRecord:
-    undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
-    undone += [f"{o.path}: {finding.message}" for o in result.in_state(State.REFUSED) for finding in o.findings[:1]]
-    return RefreshRecord(
-        source=result.source,
-        run_id=", ".join(run.id for run in listing.runs) or None,
-        scope=options.scope,
-        command=str(options.command),
-        files=tuple(o.path for o in result.in_state(State.WRITTEN)),
-        confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
-        narrowed=bool(options.only or options.platforms or options.metrics),
-        not_refreshed=tuple(undone),
-        accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
-        commit=next((run.commit for run in listing.runs if run.commit), None),
-        date=options.date or None,
-        tests=result.tests,
-        goldens=result.found,
     )

@@ -161,7 +161,20 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     from karat.diffs.report.text import group_lines
 
     root = common_root(outcome.path for outcome in result.outcomes)
-    yield from _head(result, root)
+    yield ((result.answer(), "bold"),)
+    dry = "  dry run: nothing is written" if result.dry_run else ""
+    yield (f"{result.origin}, scope {result.scope}", ""), (f"  {root}/" if root else "", "dim"), (dry, "yellow")
+    for platform, ends in result.jobs.items():
+        counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
+        yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
+    left = [
+        (result.superseded, "of an earlier or unfinished attempt"),
+        (result.out_of_scope, "out of scope"),
+        (result.skipped, "of jobs that [refresh] skip names"),
+        (len(result.unmatched), "of unknown name"),
+    ]
+    if any(n for n, _ in left):
+        yield (("left out: " + ", ".join(f"{n:,} {why}" for n, why in left if n), ""),)
     yield from group_lines(result.groups, labels([o.change for o in result.outcomes if o.change], root))
     known = told(result.groups)
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
@@ -179,34 +192,11 @@ def lines(result: RefreshReport) -> Iterator[Line]:
     yield ()
     yield ((f"Total tests with golden values: {result.tests:,}", ""),)
     yield ((f"Total golden values found: {result.found:,}", ""),)
-    if any(o.change and o.change.verdict in _MOVED for o in result.in_state(State.WRITTEN)):
+    if any(o.change and o.change.verdict in {Verdict.DRIFT, Verdict.BREAK} for o in result.in_state(State.WRITTEN)):
         yield ("before you accept: did code or packages move them? ", "dim"), (split_command(), COMMAND)
     # What failed has a command of its own, and it comes last.
     if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
         yield ("next: ", "dim"), (command, COMMAND)
-
-
-_MOVED = (Verdict.DRIFT, Verdict.BREAK)
-
-
-def _head(result: RefreshReport, root: str) -> Iterator[Line]:
-    yield ((result.answer(), "bold"),)
-    yield (
-        (f"{result.origin}, scope {result.scope}", ""),
-        (f"  {root}/" if root else "", "dim"),
-        ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
-    )
-    for platform, ends in result.jobs.items():
-        counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
-        yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
-    left = [
-        (result.superseded, "of an earlier or unfinished attempt"),
-        (result.out_of_scope, "out of scope"),
-        (result.skipped, "of jobs that [refresh] skip names"),
-        (len(result.unmatched), "of unknown name"),
-    ]
-    if any(n for n, _ in left):
-        yield (("left out: " + ", ".join(f"{n:,} {why}" for n, why in left if n), ""),)
 
 
 def next_command(result: RefreshReport) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -54,12 +54,9 @@ def list_goldens(root: Path, is_golden: PathFilter) -> GoldenFiles:
 
 def read_golden(root: Path, path: str) -> bytes | None:
     """A golden's bytes; None where there is no file. One that cannot be read is CannotVerify."""
-    try:
+    with files.expecting(f"read {path}", root / path):
         # A link or a folder is nothing that a golden could be; `write_golden` says so.
         return files.bytes_of(root / path, GOLDEN)
-    except OSError as error:
-        said = f"expected to read {path}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", str(root / path))) from error
 
 
 def lock_at(root: Path, revision: str, lock: str) -> dict[str, LockEntry]:
@@ -85,11 +82,6 @@ class LockFiles:
             self._entries[lock] = read_lock(self._root / lock)
         return self._entries[lock], name
 
-    def read(self, paths: Iterable[str]) -> None:
-        """Read the locks of these goldens now: a broken one must be known before anything is written."""
-        for path in paths:
-            self._place(path)
-
     def get(self, path: str) -> LockEntry | None:
         entries, name = self._place(path)
         return entries.get(name)
@@ -108,10 +100,11 @@ class LockFiles:
                 if write_lock(self._root / name, changes, temporary):
                     written.append(name)
             except (OSError, KaratError) as error:
-                said = (
-                    f"goldens were written, but not their lines in {name}: {error}; run the same command when it can be"
+                said = f"goldens were written, but not their lines in {name}: {error}"
+                said, look = (
+                    f"{said}; run the same command when it can be",
+                    Command("ls", "-ld", str((self._root / name).parent)),
                 )
-                look = Command("ls", "-ld", str((self._root / name).parent))
                 findings.append(fail("not-refreshed", said, path=name, next=look))
         return written, findings
 
@@ -150,8 +143,8 @@ def ensure_inside(root: Path, target: Path) -> None:
     if not real.is_relative_to(top) or ".git" in map(str.lower, real.relative_to(top).parts):
         said = f"expected {target} inside {root}, found that {folder} leads to {real}"
         raise UsageError(said, next_command=Command("ls", "-ld", str(folder)))
-    if target.is_symlink() or target.is_dir():
-        what = "a symbolic link" if target.is_symlink() else "a folder"
+    if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+        what = "a symbolic link" if target.is_symlink() else "a folder" if target.is_dir() else "something else"
         look = Command("ls", "-ld", str(target))
         raise UsageError(f"expected a plain file at {target}, found {what}", next_command=look)
 
@@ -192,12 +185,7 @@ def plan_reset(
     deleted = ours("ls-files", "-z", "--others", "--exclude-standard")
     lines: dict[str, list[str]] = {}
     for path in sorted((*restored, *deleted)):
-        target = root / path
-        ensure_inside(root, target)
-        # One that was deleted will be restored.
-        if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-            said = f"expected a plain file at {path}, found something else; --reset touches golden files only"
-            raise UsageError(said, next_command=Command("ls", "-ld", str(target)))
+        ensure_inside(root, root / path)
         if narrowed:
             lock, name = place_of(path, tuple(globs))
             lines.setdefault(lock, []).append(name)
@@ -245,10 +233,14 @@ def put_back(reset: Reset, temporary: Path) -> list[Finding]:
     """The same, for who is the only writer."""
     root = reset.root
     kept: list[Finding] = []
-    staged = _staged(root, reset.restored)
+    staged = dict(git.entries(git.about(root, reset.restored, "ls-files", "--stage", "-z")))
+    plain = [(path, oid) for path, (mode, oid, _) in staged.items() if mode.startswith("100")]
+    # As git would check them out of the index.
+    texts = dict(zip((path for path, _ in plain), git.checked_out(root, plain), strict=True))
     for path in reset.deleted:
         kept += _take_away(root, path, temporary)
-    for path, (mode, data) in staged.items():
+    for path, (mode, *_) in staged.items():
+        data = texts.get(path)
         if data is None:  # a link, or whatever else git can make
             kept += _take_away(root, path, temporary)
             git.run_git(root, "--literal-pathspecs", "checkout-index", "--quiet", "--", path)
@@ -269,14 +261,6 @@ def set_executable(path: Path, *, executable: bool) -> None:
     wanted = now & ~0o111 | ((now & 0o444) >> 2 if executable else 0)
     if now != wanted:
         path.chmod(wanted)
-
-
-def _staged(root: Path, paths: Sequence[str]) -> dict[str, tuple[str, bytes | None]]:
-    """Mode and bytes of files as git would check them out of the index; no bytes of what is no plain file."""
-    found = dict(git.entries(git.about(root, paths, "ls-files", "--stage", "-z")))
-    plain = [(path, oid) for path, (mode, oid, _) in found.items() if mode.startswith("100")]
-    texts = dict(zip((path for path, _ in plain), git.checked_out(root, plain), strict=True))
-    return {path: (mode, texts.get(path)) for path, (mode, *_) in found.items()}
 
 
 def _take_away(root: Path, path: str, temporary: Path) -> list[Finding]:

@@ -87,9 +87,8 @@ def meant(
     """The goldens of these groups, by number or id, or of all, that match a glob, if there is one, and are not excluded."""
     for word in groups:
         if not any(word in {str(cause.number), cause.id} for cause in causes):
-            known = (
-                f"a number from 1 to {len(causes)}, or an id" if causes else "a changed golden, and none has changed"
-            )
+            known = f"a number from 1 to {len(causes)}, or an id"
+            known = known if causes else "a changed golden, and none has changed"
             raise UsageError(f"--group {word}: expected {known}", next_command="karat review")
     chosen = [cause for cause in causes if not groups or {str(cause.number), cause.id} & set(groups)]
     paths = [path for cause in chosen for path in cause.paths]
@@ -111,18 +110,15 @@ def metrics_of(change: Change) -> tuple[str, ...]:
 def with_metric(base: Golden, source: Golden, metric: str) -> Golden:
     """`base` with one curve or column of `source`, or without it where that has none."""
     if isinstance(base, Series) and isinstance(source, Series):
-        if not any(
-            metric in part for golden in (base, source) for part in (golden.metrics, golden.scalars, golden.others)
-        ):
+        if not any(metric in part for one in (base, source) for part in (one.metrics, one.scalars, one.others)):
             raise _no_such(metric, [*source.metrics, *source.scalars])
         return with_curves(base, source, (metric,))
     if isinstance(base, Table) and isinstance(source, Table) and base.key == source.key:
         if metric in base.key or metric not in base.columns or metric not in source.columns:
             raise _no_such(metric, [c for c in base.columns if c not in base.key and c in source.columns])
         return with_columns(base, source, (metric,))
-    said = f"--metric knows curves and columns; this is a {base.shape}" + (
-        f" that became a {source.shape}" if base.shape != source.shape else ""
-    )
+    became = f" that became a {source.shape}" if base.shape != source.shape else ""
+    said = f"--metric knows curves and columns; this is a {base.shape}{became}"
     raise UsageError(said, next_command="karat review")
 
 

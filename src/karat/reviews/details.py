@@ -82,18 +82,15 @@ def _with_curves(change: Change, old: Golden | None, new: Golden | None) -> Chan
     """The change with what a plot needs; a golden that only one side has shows its curves, too."""
     known = old or new
     if not change.metrics and isinstance(known, Series) and not (old and new):
-        rows = [
-            MetricChange(
-                metric=name, verdict=change.verdict, because="", old=curve if old else None, new=None if old else curve
-            )
-            for name, curve in known.metrics.items()
-        ]
+        side = "old" if old else "new"
+        row = MetricChange(metric="", verdict=change.verdict, because="")
+        rows = (replace(row, metric=name, **{side: curve}) for name, curve in known.metrics.items())
         return replace(change, metrics=tuple(rows))
     before, after = (None if golden is None else Reading(golden) for golden in (old, new))
     drawn = compare(GoldenPair(path=change.path, old=before, new=after), keep_curves=True)
     curves = {row.metric: (row.old, row.new) for row in drawn.metrics}
     kept = (curves.get(row.metric, (None, None)) for row in change.metrics)
-    rows = [replace(row, old=a, new=b) for row, (a, b) in zip(change.metrics, kept, strict=True)]
+    rows = (replace(row, old=a, new=b) for row, (a, b) in zip(change.metrics, kept, strict=True))
     return replace(change, metrics=tuple(rows))
 
 
@@ -131,17 +128,14 @@ def differences(old: Any, new: Any) -> Iterator[list[str | None]]:
             padded = ([*side, *[_NONE] * (longest - len(side))] for side in (a, b))
             stack += reversed([(x, y, (f"{at[0]}[{n}]", "")) for n, (x, y) in enumerate(zip(*padded, strict=True))])
         elif a is not b and (type(a) is not type(b) or a != b):
-            yield [at[0], *_apart([None if side is _NONE else json.dumps(side, ensure_ascii=False) for side in (a, b)])]
+            texts = [None if side is _NONE else json.dumps(side, ensure_ascii=False) for side in (a, b)]
+            # Both are cut; long ones begin a little before they part.
+            same = len(os.path.commonprefix([text or "" for text in texts]))  # noqa: RUF071 - texts, and no paths
+            start = same - 30 if same > 60 else 0
+            yield [at[0], *(text and ("…" if start else "") + text[start : start + _TEXT] for text in texts)]
 
 
 _NONE = object()
-
-
-def _apart(texts: list[str | None]) -> list[str | None]:
-    """Two texts, cut; long ones begin a little before they part."""
-    same = len(os.path.commonprefix([text or "" for text in texts]))  # noqa: RUF071 - texts, and no paths
-    start = same - 30 if same > 60 else 0
-    return [text and ("…" if start else "") + text[start : start + _TEXT] for text in texts]
 
 
 def _tensors(review: Review, change: Change) -> list[dict[str, Any]]:
@@ -172,14 +166,20 @@ def _tensor(name: str, before: TensorExtent, after: TensorExtent) -> dict[str, A
     with np.errstate(all="ignore"):
         moved = new - old
         size = np.abs(moved)
-    size = np.where(
-        np.isnan(size) & ~(np.isnan(old) & np.isnan(new)), np.inf, np.nan_to_num(size, nan=0.0, posinf=np.inf)
-    )
+    became_nan = np.isnan(size) & ~(np.isnan(old) & np.isnan(new))
+    size = np.where(became_nan, np.inf, np.nan_to_num(size, nan=0.0, posinf=np.inf))
     real = moved.real[np.isfinite(moved)]
     counts, edges = np.histogram(real, bins=_BINS) if real.size else (np.zeros(0, int), np.zeros(0))
     worst = np.argsort(-size, kind="stable")[:_WORST]
     places = [[int(at) for at in np.unravel_index(at, before.shape)] for at in worst if size[at] > 0]
-    shape = [extent for extent in before.shape if extent > 1]
+    heat, shape = None, [extent for extent in before.shape if extent > 1]
+    if len(shape) == 2:  # the largest difference of each patch of a matrix
+        patch = size.reshape(shape)
+        for axis, most in enumerate(_HEAT):
+            starts = np.linspace(0, shape[axis], min(most, shape[axis]), endpoint=False)
+            patch = np.maximum.reduceat(patch, np.unique(starts.astype(int)), axis=axis)
+        rows, columns = patch.shape
+        heat = {"rows": rows, "columns": columns, "values": [plain(value) for value in patch.reshape(-1)]}
     return {
         "name": name,
         "counts": counts.tolist(),
@@ -188,16 +188,8 @@ def _tensor(name: str, before: TensorExtent, after: TensorExtent) -> dict[str, A
             [place, *(plain(side[at].real) for side in (old, new, moved))]
             for place, at in zip(places, worst, strict=False)
         ],
-        "heat": _heat(size.reshape(shape)) if len(shape) == 2 else None,
+        "heat": heat,
     }
-
-
-def _heat(size: NDArray[np.float64]) -> dict[str, Any]:
-    """The largest difference of each patch of a matrix."""
-    for axis, most in enumerate(_HEAT):
-        starts = np.unique(np.linspace(0, size.shape[axis], min(most, size.shape[axis]), endpoint=False).astype(int))
-        size = np.maximum.reduceat(size, starts, axis=axis)
-    return {"rows": size.shape[0], "columns": size.shape[1], "values": [plain(value) for value in size.reshape(-1)]}
 
 
 def _values(tensor: TensorExtent) -> NDArray[Any] | None:

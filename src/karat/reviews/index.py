@@ -24,10 +24,6 @@ from karat.system.hashes import sha256_text
 
 _ASKED = 1000  # Paths beyond which all others cost less than asking for these.
 _WHOLE = 64 << 20  # Bytes up to which a file is read to see whether it is the same.
-_EMPTY = {
-    40: "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
-    64: "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
-}
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -67,12 +63,12 @@ def in_head(root: Path, commit: str, paths: Sequence[str] | None) -> dict[str, E
 
 def in_index(root: Path, paths: Sequence[str] | None) -> dict[str, Entry]:
     """The files of the index at or below paths, or all of them; refused while a merge is under way there."""
-    found, empty = {}, False
+    found, empty, nothing = {}, False, {blob_name(b"", width) for width in (40, 64)}
     for path, (mode, oid, stage) in git.entries(git.about(root, paths, "ls-files", "--stage", "-z")):
         if stage != "0":
             raise UsageError(f"expected no merge under way, found {path} in conflict", next_command="git status")
         found[path] = Entry(mode, oid)
-        empty |= oid == _EMPTY[len(oid)]
+        empty |= oid in nothing
     if empty:
         words = ("diff-files", "--raw", "-z", "--no-renames", "--diff-filter=A")
         out = git.run_git(root, *words).split(b"\0")[1::2]

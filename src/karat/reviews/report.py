@@ -55,26 +55,23 @@ class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
 def report_of(review: Review) -> ReviewReport:
     items = {item.path: item for item in review.items()}
     tally = Counter(item.state for item in items.values())
-    failing = {item.path: any(f.severity is Severity.FAIL for f in item.change.findings) for item in items.values()}
+    listed = {}
+    for path, item in items.items():
+        fails = any(f.severity is Severity.FAIL for f in item.change.findings)
+        listed[path] = ListedGolden(path=path, verdict=item.verdict, state=item.state, fails=fails)
+    causes = []
+    for cause in review.causes():
+        goldens, severity = tuple(listed[path] for path in cause.paths), cause.severity
+        causes.append(
+            ListedCause(number=cause.number, id=cause.id, title=cause.title, severity=severity, goldens=goldens)
+        )
     open_ = (item for item in items.values() if item.state in OPEN)
     return ReviewReport(
         old=review.diff.old,
         new=review.diff.new,
         answer=review.diff.answer(),
         states={state: tally[state] for state in STATES},
-        causes=tuple(
-            ListedCause(
-                number=cause.number,
-                id=cause.id,
-                title=cause.title,
-                severity=cause.severity,
-                goldens=tuple(
-                    ListedGolden(path=path, verdict=items[path].verdict, state=items[path].state, fails=failing[path])
-                    for path in cause.paths
-                ),
-            )
-            for cause in review.causes()
-        ),
+        causes=tuple(causes),
         findings=(*review.diff.findings, *(finding for item in open_ for finding in item.change.findings)),
     )
 
@@ -121,12 +118,8 @@ def cause_lines(cause: Cause) -> Iterator[Line]:
     severity = (f"{cause.severity.value:<4} ", STYLES[cause.severity]) if cause.severity else ("ok   ", "green")
     by = span(cause.group.low, cause.group.high, "  by ") if cause.group else ""
     other = len(cause.group.paths) - len(cause.paths) if cause.group else 0
-    yield (
-        severity,
-        (f"{cause.number}. {cause.title}", "bold"),
-        (by, "dim"),
-        (f"  ({other:,} above)" if other else "", "dim"),
-    )
+    above = f"  ({other:,} above)" if other else ""
+    yield severity, (f"{cause.number}. {cause.title}", "bold"), (by, "dim"), (above, "dim")
 
 
 def decision_lines(decision: Decision) -> Iterator[Line]:

@@ -48,7 +48,6 @@ from karat.system.hashes import sha256_hex
 if TYPE_CHECKING:
     from karat.config import Config
 
-Verb = Literal["accepted", "rejected"]
 _Deed = Callable[[Path, Sequence[str]], list[Finding]]
 
 
@@ -72,7 +71,7 @@ class NeedsReason(KaratError):  # noqa: N818 - a question
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about some goldens, and done."""
 
-    verb: Verb | Literal["would accept", "would reject"]
+    verb: Literal["accepted", "rejected", "would accept", "would reject"]
     paths: tuple[str, ...]
     metric: str | None = None
     reason: str | None = None  # Only where something failed.
@@ -131,17 +130,6 @@ class Review:
         self._changes = {change.path: change for change in diff.changes if not change.same_bytes}
         self._causes = causes_of(diff)
         self._groups = groups_by_path(diff.groups)
-
-    def _judge_again(self, paths: Sequence[str]) -> None:
-        """The same diff, with these goldens as they are now."""
-        fresh = diff_sides(*self._sides, dataclasses.replace(self._options, only=tuple(paths), progress=None))
-        kept = [change for change in self.diff.changes if change.path not in paths]
-        kept += [change for change in fresh.changes if change.path in paths]
-        changes = tuple(sorted(kept, key=gravest_first))
-        groups = groups_of(changes, self._options.rules, unchanged=self.diff.unchanged)
-        provenance = {path: known for path, known in self.diff.provenance.items() if path not in paths}
-        provenance |= {path: fresh.provenance[path] for path in paths if path in fresh.provenance}
-        self._judge(replace(self.diff, changes=changes, groups=groups, provenance=provenance))
 
     def _state(self, path: str) -> State:
         standing = self._standings[path]
@@ -264,12 +252,9 @@ class Review:
             set_index(self.root, {file: known.get(file) for file in (*goldens, *samples)})
             for lock, names in locks.items():
                 stage_lines(self.root, lock, {name: head[lock].get(name) for name in names.values()})
-            reset = Reset(
-                root=self.root,
-                restored=tuple(known),
-                deleted=tuple(file for file in (*goldens, *samples) if file not in known),
-                lines={lock: list(names.values()) for lock, names in locks.items()},
-            )
+            lines = {lock: list(names.values()) for lock, names in locks.items()}
+            gone = tuple(file for file in (*goldens, *samples) if file not in known)
+            reset = Reset(root=self.root, restored=tuple(known), deleted=gone, lines=lines)
             return worktree.put_back(reset, temporary)
 
         return self._decide(Decision(verb="rejected", paths=tuple(chosen), metric=metric), do)
@@ -283,10 +268,8 @@ class Review:
             there = snapshot(self.root, last.after.index, last.after.files, width=self._width)
             if there != last.after or git.root_and_head(self.root)[1] != last.head:
                 what = "HEAD has moved" if there == last.after else "changed"
-                said = (
-                    f"{few(last.decision.paths, 3)}: {what} since it was {last.decision.verb}, so it is left as it is"
-                )
-                raise Stale(said, next_command="git status")
+                said = f"{few(last.decision.paths, 3)}: {what} since it was {last.decision.verb}"
+                raise Stale(f"{said}, so it is left as it is", next_command="git status")
             put_back(self.root, last.before, temporary)
         self._done.pop()
         self._settle(last.decision, {})
@@ -346,14 +329,19 @@ class Review:
         self._skipped.difference_update(paths)
         self._rejected = {path: item for path, item in self._rejected.items() if path not in paths}
         if decision.metric is not None or any(path not in self._changes for path in paths):
-            self._judge_again(paths)
+            # The same diff, with these goldens as they are now.
+            fresh = diff_sides(*self._sides, dataclasses.replace(self._options, only=paths, progress=None))
+            kept = [change for change in self.diff.changes if change.path not in paths]
+            kept += [change for change in fresh.changes if change.path in paths]
+            changes = tuple(sorted(kept, key=gravest_first))
+            groups = groups_of(changes, self._options.rules, unchanged=self.diff.unchanged)
+            provenance = {path: known for path, known in self.diff.provenance.items() if path not in paths}
+            provenance |= {path: fresh.provenance[path] for path in paths if path in fresh.provenance}
+            self._judge(replace(self.diff, changes=changes, groups=groups, provenance=provenance))
         self._standings |= standings(self.root, self._sides[0].commit, paths)
         for path in paths:
-            if (
-                decision.verb == "rejected"
-                and path in rejected
-                and (decision.metric is None or path not in self._changes)
-            ):
+            whole = decision.metric is None or path not in self._changes
+            if decision.verb == "rejected" and path in rejected and whole:
                 self._rejected[path] = replace(rejected[path], state="rejected", seen=self._standings[path].seen)
             self._states[path] = self._state(path)
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from karat.compare.change import Change, Verdict
+from karat.compare.change import Verdict
 from karat.findings import KaratError
 from karat.report.html import asset, fill, head, page, script_json, text
 from karat.report.words import few, short_path
@@ -110,6 +110,14 @@ class ReviewServer(ThreadingHTTPServer):
         numbers: dict[str, int] = {}
         for cause in review.causes():
             numbers |= dict.fromkeys(cause.paths, cause.number)
+        items: list[list[object]] = []
+        for item in review.items():
+            # Why it is where it is in the list, and how grave its gravest finding is.
+            gravest = min(item.change.findings, key=lambda finding: finding.severity.rank, default=None)
+            row = min(item.change.metrics, key=lambda row: row.verdict.rank, default=None)
+            said = gravest.message if gravest else f"{row.metric}: {row.because}" if row else ""
+            where = [item.path, item.verdict.rank, item.state, item.seen, numbers.get(item.path, 0)]
+            items.append([*where, said, gravest.severity.value if gravest else None])
         return {
             "version": self.version,
             "answer": review.diff.answer(),
@@ -117,10 +125,7 @@ class ReviewServer(ThreadingHTTPServer):
             "causes": [
                 [cause.number, cause.title, cause.severity and cause.severity.value] for cause in review.causes()
             ],
-            "items": [
-                [item.path, item.verdict.rank, item.state, item.seen, numbers.get(item.path, 0), *_why(item.change)]
-                for item in review.items()
-            ],
+            "items": items,
         }
 
     def decide(self, asked: _Asked) -> str:
@@ -173,14 +178,6 @@ def shown(address: str) -> bool:
     return bool(graphical) and webbrowser.open(address)
 
 
-def _why(change: Change) -> tuple[str, str | None]:
-    """Why it is where it is in the list, and how grave its gravest finding is."""
-    gravest = min(change.findings, key=lambda finding: finding.severity.rank, default=None)
-    row = min(change.metrics, key=lambda row: row.verdict.rank, default=None)
-    said = gravest.message if gravest else f"{row.metric}: {row.because}" if row else ""
-    return said, gravest.severity.value if gravest else None
-
-
 def _time(path: Any) -> tuple[int, int] | None:
     try:
         found = path.stat()
@@ -203,7 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_ours():
             return
         if asked.path == "/" and "token" in words:
-            self._let_in(words["token"])
+            if not self._is_known() and not self.server.redeem(words["token"]):
+                self._refuse("this address was used already, or is none: run karat review --web again")
+                return
+            cookie = f"{self._cookie()}={self.server.session}; HttpOnly; SameSite=Strict; Path=/"
+            self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
         elif not self._is_known():
             self._refuse("this page belongs to whoever ran karat review --web: open the address that it printed")
         else:
@@ -274,13 +275,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _cookie(self) -> str:
         return f"karat-review-{self.server.server_port}"  # cookies do not know ports
 
-    def _let_in(self, ticket: str) -> None:
-        if not self._is_known() and not self.server.redeem(ticket):
-            self._refuse("this address was used already, or is none: run karat review --web again")
-            return
-        cookie = f"{self._cookie()}={self.server.session}; HttpOnly; SameSite=Strict; Path=/"
-        self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
-
     def _refuse(self, why: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> None:
         if self.headers.get("Accept", "").startswith("text/html"):
             made = f"<!doctype html><title>karat review</title><p>{text(why)}</p>"
@@ -294,9 +288,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None) -> None:
         self.send_response(status)
         # The page's own policy is in it: a header cannot know the digest of its script.
-        policy = (
-            {} if kind.startswith("text/html") and status == HTTPStatus.OK else {"Content-Security-Policy": _POLICY}
-        )
+        is_page = kind.startswith("text/html") and status == HTTPStatus.OK
+        policy = {} if is_page else {"Content-Security-Policy": _POLICY}
         length = {"Content-Length": str(len(body)), "Content-Type": kind}
         for name, value in (_HEADERS | policy | length | (more or {})).items():
             self.send_header(name, value)

@@ -87,13 +87,14 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
             said = f"expected the CSV {csv} to be a plain file inside {root}"
             raise UsageError(said, next_command="karat diff --csv FILE")
         beside += [path.resolve().relative_to(root.resolve()).as_posix()] if goldens or beside else []
-    staged = Staged(
-        goldens=goldens,
-        beside=tuple(beside),
-        findings=tuple(_not_refreshed(diff, root)),
-        unresolved=unresolved,
-        forced=reason if unresolved else None,
-    )
+    record, findings = current(diff, read_record(root)), []
+    if record and record.not_refreshed and not {*goldens}.isdisjoint((*record.files, *record.confirmed)):
+        # That the refresh behind these goldens left something undone must not be forgotten on the way.
+        first, *others = record.not_refreshed
+        said = f"asked for in the last refresh, and not done: {first}{f'; and {len(others):,} more' if others else ''}"
+        findings.append(warn("not-refreshed", said, next="karat summary"))
+    staged = Staged(goldens=goldens, beside=tuple(beside), findings=tuple(findings), unresolved=unresolved)
+    staged = structs.replace(staged, forced=reason if unresolved else None)
     if dry_run or not (goldens or beside) or (unresolved and reason is None):
         return staged
     with git.only_writer(root) as temporary:
@@ -163,17 +164,6 @@ def samples_of(root: Path, goldens: Sequence[str]) -> list[str]:
     known = os.fsdecode(git.run_git(root, "ls-files", "-z", *_ALL_SAMPLES)).split("\0")
     names = [f"{path.rpartition('.')[0]}{SAMPLES}" for path in goldens if "." in path]
     return _differing(root, [name for name in names if name in known or (root / name).exists()])
-
-
-def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:
-    """That the refresh behind these goldens left something undone must not be forgotten on the way."""
-    record = current(diff, read_record(root))
-    changed = {change.path for change in diff.changes if not change.same_bytes}
-    if record is None or not record.not_refreshed or not changed & {*record.files, *record.confirmed}:
-        return []
-    first, *others = record.not_refreshed
-    more = f"; and {len(others):,} more" if others else ""
-    return [warn("not-refreshed", f"asked for in the last refresh, and not done: {first}{more}", next="karat summary")]
 
 
 def write_reason(

@@ -18,12 +18,12 @@ from rich.text import Text
 
 from karat.compare.change import Verdict
 from karat.diffs.origins import place
-from karat.diffs.report.data import gravity, row_cells
+from karat.diffs.report.data import ROW_TITLES, gravity, row_cells
 from karat.diffs.report.text import style_of
 from karat.diffs.result import labels
 from karat.findings import Finding, KaratError, Severity
 from karat.goldens.provenance import LockEntry
-from karat.goldens.shapes import Metric, Reading, Series, Table
+from karat.goldens.shapes import Reading, Series, Table
 from karat.report.plot import distance, overlay
 from karat.report.terminal import COMMAND, STYLES, Line, aligned, print_lines, widths, wrapped
 from karat.report.words import count, elide, few, number, printable
@@ -52,7 +52,6 @@ HELP = (
     "q  quit: everything decided is in git's index and in the working tree",
 )
 _STATE_STYLE: Mapping[State, str] = {"accepted": "bold green", "rejected": "bold red", "partly": "yellow"}
-_TITLES = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
 _WIDEST, _TALLEST, _SHORTEST = 100, 12, 8
 _FINDINGS, _ROWS, _CELLS = 3, 4, 8
 _ARROWS = {"\x1b[C": "n", "\x1b[B": "n", "\x1b[D": "b", "\x1b[A": "b"}
@@ -147,7 +146,13 @@ class _Session:
             self._review.skip(group if key == "S" else [self._path])
             self._move(undecided=True)
         elif key == "u":
-            self._undo()
+            undone = self._review.undo()
+            self._say("there is nothing to undo: what was decided before stands in git")
+            if undone is not None:
+                self._made.remove(undone)
+                self._path = undone.paths[0]
+                self._stay()
+                self._say(f"undone: {count(len(undone.paths), 'golden')} that had been {undone.verb}")
         elif key == "m":
             choices = [None, *metrics_of(self._review.item(self._path).change)]
             self._metric = choices[(choices.index(self._metric) + 1) % len(choices)]
@@ -156,7 +161,12 @@ class _Session:
         elif key in {"n", "b", "N", "B"}:
             self._move(+1 if key in "nN" else -1, group=key in "NB")
         elif key == "o":
-            self._say(self._in_browser())
+            from karat.reviews.server import in_background, shown
+
+            self._server = self._server or in_background(self._review.again())
+            address = self._server.address(self._path)
+            told = "it is in the browser: what is decided there stands here"
+            self._say(told if shown(address) else f"open {address}")  # where there is none, its address
         else:
             self._said = [((text, ""),) for text in HELP]
 
@@ -180,24 +190,6 @@ class _Session:
         else:
             self._stay()
         self._say(f"{made.verb} {what}{count(len(made.paths), 'golden')}; u undoes it")
-
-    def _in_browser(self) -> str:
-        """The page to decide on, at this golden; where there is no browser to open, its address."""
-        from karat.reviews.server import in_background, shown
-
-        self._server = self._server or in_background(self._review.again())
-        address = self._server.address(self._path)
-        return "it is in the browser: what is decided there stands here" if shown(address) else f"open {address}"
-
-    def _undo(self) -> None:
-        undone = self._review.undo()
-        if undone is None:
-            self._say("there is nothing to undo: what was decided before stands in git")
-            return
-        self._made.remove(undone)
-        self._path = undone.paths[0]
-        self._stay()
-        self._say(f"undone: {count(len(undone.paths), 'golden')} that had been {undone.verb}")
 
     def _say(self, text: str) -> None:
         self._said = [((text, "bold"),)]
@@ -281,11 +273,8 @@ class _Session:
 def _head(review: Review, cause: Cause, item: Item, width: int) -> Iterator[Line]:
     """Where one is: how much is decided, the cause, the golden and what became of it."""
     known = review.states()
-    yield (
-        ("karat review  ", "bold"),
-        (progress_words(known), ""),
-        (f"  group {cause.number} of {len(review.causes())}", "dim"),
-    )
+    group = f"  group {cause.number} of {len(review.causes())}"
+    yield ("karat review  ", "bold"), (progress_words(known), ""), (group, "dim")
     yield ((("─" * width), "dim"),)
     left = sum(known[path] in OPEN for path in cause.paths)
     for line in cause_lines(cause):
@@ -295,12 +284,8 @@ def _head(review: Review, cause: Cause, item: Item, width: int) -> Iterator[Line
     room = width - len(at) - len(item.state) - 3
     others = f"  ({left:,} to decide)" if len(cause.paths) > 1 else ""
     others = others if len(name) + len(others) <= room else ""
-    yield (
-        (f"{at} ", "dim"),
-        (elide(name, room), "bold cyan"),
-        (others, "dim"),
-        (f"  {item.state}", _STATE_STYLE.get(item.state, "dim")),
-    )
+    state = f"  {item.state}", _STATE_STYLE.get(item.state, "dim")
+    yield (f"{at} ", "dim"), (elide(name, room), "bold cyan"), (others, "dim"), state
 
 
 def _foot(width: int) -> Iterator[Line]:
@@ -350,11 +335,7 @@ def _drawn(pair: tuple[Reading | None, Reading | None], metric: str | None, widt
         sides = "o HEAD, x now, * both" if before and after else "o HEAD" if before else "x now"
         yield (f"  {printable(name)}", "bold"), (f"  {sides}{note}", "dim")
         yield from (((f"  {line}", "blue" if "x" not in line else ""),) for line in drawn)
-        if (
-            isinstance(before, Metric)
-            and isinstance(after, Metric)
-            and (far := distance(before, after, width=wide - 26))
-        ):
+        if before is not None and after is not None and (far := distance(before, after, width=wide - 26)):
             yield (f"{'apart ':>{drawn[0].index('|') + 3}}", "dim"), (far, "yellow")
         yield ()
 
@@ -394,10 +375,8 @@ def _rows(item: Item, metric: str | None, width: int, most: int) -> Iterator[Lin
     shown = [row for row in moved if metric in {None, row.metric}][:most]
     if not shown:
         return
-    table = [
-        _TITLES,
-        *((row.verdict.value, elide(printable(row.metric), 20), *row_cells(row, row.metric)) for row in shown),
-    ]
+    cut = [(row, elide(printable(row.metric), 20)) for row in shown]
+    table = [ROW_TITLES, *((row.verdict.value, name, *row_cells(row, row.metric)) for row, name in cut)]
     lines = [aligned(row, widths(table)) for row in table]
     yield ((lines[0][:width], "dim"),)
     for row, line in zip(shown, lines[1:], strict=True):

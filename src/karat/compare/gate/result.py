@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from math import floor, inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,14 +21,7 @@ from karat.compare.history import EarlierMoves
 from karat.compare.numbers import median_of
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 from karat.findings import Ranked
-from karat.goldens.shapes import Metric, Steps, Values
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Flags: TypeAlias = NDArray[np.bool_]
-else:
-    Flags = np.ndarray
+from karat.goldens.shapes import Flags, Metric, Steps, Values
 
 SHOWN = frozenset({"info", "off"})  # Ways that never object to a value.
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
@@ -145,10 +138,6 @@ def result_of(metric: str, rule: Rule, outcome: CheckOutcome, kind: str = "", /,
     )
 
 
-Exempting: TypeAlias = Callable[[str, str | None], int | None]
-"""(metric, row) → the index of the exemption that covers it; row None: the whole metric."""
-
-
 def unknown(what: str, names: list[str]) -> MetricResult:
     """The result for metrics, columns or rows that the golden does not have."""
     return MetricResult(
@@ -194,7 +183,8 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     exact: tuple[str, ...] = ()  # Globs of metrics that must be exact this time: those of a deterministic test.
     status: tuple[str, ...] = STATUS_ORDER
     requests: str = ""  # A glob of the keys of a document that are requests.
-    exempt: Exempting = lambda _metric, _row: None
+    exempt: Callable[[str, str | None], int | None] = lambda _metric, _row: None
+    """(metric, row) → the index of the exemption that covers it; row None: the whole metric."""
 
     def rule(self, metric: str) -> Rule:
         """The rule of a metric; `exact` only tightens what would be approximate."""
@@ -261,9 +251,7 @@ def relative_tolerance(rule: Rule) -> float:
     """The rule's rtol; without one, the size from which `karat diff` speaks of drift."""
     if rule.mode in _STRICT:
         return 0.0
-    if rule.rtol is not None:
-        return rule.rtol
-    return rule.drift_size
+    return rule.drift_size if rule.rtol is None else rule.rtol
 
 
 def absolute_tolerance(rule: Rule) -> float:
@@ -381,16 +369,9 @@ def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rul
     if share_inside(one, other, rule) is None:
         pair = gate(one, other, np.array([True]), rule)
         worse, better = bool(pair.worse[0] or pair.broken[0]), bool(pair.better[0])
-    medians = Medians(
-        first=first,
-        last=last,
-        steps=int(np.count_nonzero(usable)),
-        expected=middle,
-        got=found,
-        tolerance=float(_tolerances(one, rule)[0]),
-        worse=worse,
-        better=better,
-    )
+    window = {"first": first, "last": last, "steps": int(np.count_nonzero(usable))}
+    allowed = float(_tolerances(one, rule)[0])
+    medians = Medians(**window, expected=middle, got=found, tolerance=allowed, worse=worse, better=better)
     missing = broken = nothing
     demanded = inside
     if lacking := np.count_nonzero(sampled & ~there):

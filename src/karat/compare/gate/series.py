@@ -53,41 +53,43 @@ def gate_series(golden: Series, actual: Series, judging: Judging) -> tuple[list[
     if beside:
         found = {**actual.scalars, **actual.others}
         results += gate_leaves(beside, {k: v for k, v in found.items() if k in beside}, judging)
-    findings = list(_lacking(golden, judging))
-    names = _names(actual) - _names(golden)
-    if names:
+    findings, wanted = [], _names(golden)
+    local = judging.book.local(judging.path) if judging.book.local is not None else {}
+    for one in (*(one for some in local.values() for one in some), *judging.book.rules):
+        if one.sets.get("required") and one.pattern not in wanted and fnmatchcase(judging.path, one.path):
+            said = f"{one.pattern}: expected the golden to have it, because it is gated [{one.origin}], found no such metric"
+            findings.append(fail("lost-metric", said, metric=one.pattern))
+    if names := _names(actual) - wanted:
         results.append(unknown("metric", sorted(names)))
-    results += _further(golden, actual)
-    if (stopped := _stopped_early(golden, actual)) is not None:
-        findings.append(stopped)
+    # Steps behind the golden's last: nobody knows whether they are as they should be.
+    both = [
+        (name, metric, actual.metrics[name])
+        for name, metric in sorted(golden.metrics.items())
+        if name in actual.metrics
+    ]
+    behind = [(name, got.steps[got.steps > metric.steps[-1]]) for name, metric, got in both if len(metric.steps)]
+    if spans := [f"{name} {more[0]}–{more[-1]}" for name, more in behind if len(more)]:
+        results.append(replace(unknown("step", spans), total=max(len(more) for _, more in behind)))
+    # Whether the whole run stopped early: every curve that has later samples lacks them here.
+    ends = {name: end for name, metric in golden.metrics.items() if (end := last_sample(metric)) is not None}
+    stops: list[int] = []
+    for name, _, got in both:
+        # A step with an infinity was reached, and diverged.
+        if name in ends and len(written := got.steps[~np.isnan(got.values)]):
+            stops.append(int(written[-1]))
+            if stops[-1] >= ends[name]:
+                break
+    else:
+        if stops:
+            last, end = max(stops), max(ends.values())
+            said, numbers = f"the run stops at step {last} of {end}", {"last_step": last, "expected_last_step": end}
+            findings.append(
+                fail("truncated", f"{said}: it died, or was cut off", where=f"step {last}", numbers=numbers)
+            )
     # A golden that was taken from a run that died guards less than it seems to.
     if cut := truncation_alone(golden.metrics, Severity.WARN):
         findings.append(replace(cut, kind="short-run", message=f"in the golden: {cut.message}"))
     return results, findings
-
-
-def _lacking(golden: Series, judging: Judging) -> Iterator[Finding]:
-    """Metrics that are to be gated, and that the golden does not have."""
-    local = judging.book.local(judging.path) if judging.book.local is not None else {}
-    for rule in (*(rule for rules in local.values() for rule in rules), *judging.book.rules):
-        if rule.sets.get("required") and rule.pattern not in _names(golden) and fnmatchcase(judging.path, rule.path):
-            said = f"{rule.pattern}: expected the golden to have it, because it is gated [{rule.origin}], found no such metric"
-            yield fail("lost-metric", said, metric=rule.pattern)
-
-
-def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
-    """Steps behind the golden's last: nobody knows whether they are as they should be."""
-    spans, most = [], 0
-    for name, metric in sorted(golden.metrics.items()):
-        got = actual.metrics.get(name)
-        if got is None or not len(metric.steps):
-            continue
-        more = got.steps[got.steps > metric.steps[-1]]
-        if len(more):
-            spans.append(f"{name} {more[0]}–{more[-1]}")
-            most = max(most, len(more))
-    if spans:
-        yield replace(unknown("step", spans), total=most)
 
 
 def _names(series: Series) -> set[str]:
@@ -207,28 +209,6 @@ def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviat
         error=None if np.isnan(error) else error,
         relative=relative_error(error, expected),
         tolerance=float(verdict.tolerance[index]),
-    )
-
-
-def _stopped_early(golden: Series, actual: Series) -> Finding | None:
-    """The finding that the whole run stopped early: every curve that has later samples lacks them here."""
-    ends = {name: end for name, metric in golden.metrics.items() if (end := last_sample(metric)) is not None}
-    stops: list[int] = []
-    for name, end in ends.items():
-        got = actual.metrics.get(name)
-        # A step with an infinity was reached, and diverged.
-        if got is None or not (written := got.steps[~np.isnan(got.values)]).size:
-            continue
-        if written[-1] >= end:
-            return None
-        stops.append(int(written[-1]))
-    if not stops:
-        return None
-    return fail(
-        "truncated",
-        f"the run stops at step {max(stops)} of {max(ends.values())}: it died, or was cut off",
-        where=f"step {max(stops)}",
-        numbers={"last_step": max(stops), "expected_last_step": max(ends.values())},
     )
 
 

@@ -26,16 +26,12 @@ def gate_table(
     none of its business.
     """
     if golden.key != actual.key:
-        message = (
-            f"expected rows that are named by {', '.join(golden.key)}, found"
-            f" {', '.join(actual.key)}; the two tables cannot be compared"
-        )
+        ours, theirs = ", ".join(golden.key), ", ".join(actual.key)
+        message = f"expected rows that are named by {ours}, found {theirs}; the two tables cannot be compared"
         return [], [fail("structure-changed", message)]
     if rows:
-        mine = {
-            k: v for k, v in golden.rows.items() if k in actual.rows or any(fnmatchcase(row_name(k), g) for g in rows)
-        }
-        golden = structs.replace(golden, rows=mine)
+        mine = [k for k in golden.rows if k in actual.rows or any(fnmatchcase(row_name(k), g) for g in rows)]
+        golden = structs.replace(golden, rows={key: golden.rows[key] for key in mine})
     results = list(_rows(golden, actual, judging))
     findings: list[Finding] = []
     places, got_places = column_places(golden), column_places(actual)
@@ -113,19 +109,15 @@ def _value(text: str) -> Value:
 def _widened(name: str, golden: Table, actual: Table, i: int, j: int) -> Iterator[Finding]:
     """A result that brings a wider tolerance along does not get to use it, and that is said."""
     wider = []
-    for key, row in golden.rows.items():
-        if key not in actual.rows:
-            continue
-        old, new = _value(row[i]), _value(actual.rows[key][j])
+    for key, row, other in ((key, row, actual.rows[key]) for key, row in golden.rows.items() if key in actual.rows):
+        old, new = _value(row[i]), _value(other[j])
         if isinstance(old, float) and isinstance(new, float) and new > old:
-            wider.append(f"{row_name(key)} {row[i]} → {actual.rows[key][j]}")
+            wider.append(f"{row_name(key)} {row[i]} → {other[j]}")
     if wider:
-        yield warn(
-            "tolerance-widened",
-            f"{name}: the result asks for more tolerance than the golden allows, and does not get it: {few(wider, 5)}",
-            metric=name,
-            where=wider[0],
+        said = (
+            f"{name}: the result asks for more tolerance than the golden allows, and does not get it: {few(wider, 5)}"
         )
+        yield warn("tolerance-widened", said, metric=name, where=wider[0])
 
 
 def like_golden(data: bytes, reading: Reading, golden: Table, judging: Judging, renamed: Mapping[str, str]) -> Reading:

@@ -80,28 +80,6 @@ def missing_result(
     return result_of(name, rule, outcome, "missing-actual", noun=noun, **found)
 
 
-class _Deviations(msgspec.Struct, frozen=True):
-    """The deviations of a column: what no allowance covers, and numbers that moved either way."""
-
-    hard: list[Deviation]
-    worse: list[Deviation]
-    better: list[Deviation]
-    allowed: int
-
-    @property
-    def absent(self) -> list[Deviation]:
-        return [d for d in self.hard if d.how in {"missing", "not-finite"}]
-
-    @property
-    def fails(self) -> bool:
-        return bool(self.hard) or len(self.worse) > self.allowed
-
-    @property
-    def improves(self) -> bool:
-        """An outcome that is better counts at once; a number may be better by chance."""
-        return len(self.better) > self.allowed or any(map(_is_outcome, self.better))
-
-
 def _part(
     name: str, cells: Sequence[GateCell], rule: Rule, status: Sequence[str], noun: str, exemption: int | None
 ) -> MetricResult:
@@ -109,13 +87,9 @@ def _part(
         rule = structs.replace(rule, check="approx")
     demanded = [cell for cell in cells if cell.demanded]
     # All cells at once; what is no number on both sides demands nothing there.
-    numbers = gate(
-        _floats(cell.expected for cell in demanded),
-        _floats(cell.got for cell in demanded),
-        np.array([isinstance(cell.got, float) for cell in demanded], dtype=bool),
-        rule,
-        _floats(cell.margin for cell in demanded),
-    )
+    expected, got = _floats(cell.expected for cell in demanded), _floats(cell.got for cell in demanded)
+    there = np.array([isinstance(cell.got, float) for cell in demanded], dtype=bool)
+    numbers = gate(expected, got, there, rule, _floats(cell.margin for cell in demanded))
     deviations = _deviations(demanded, numbers, status, prefix=rule.mode == "prefix")
     if rule.closed:
         extra = (c for c in cells if not c.demanded and c.got is not None and c.got == c.got)
@@ -123,10 +97,25 @@ def _part(
     better = [d for d in deviations if d.how == "better"]
     worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
     soft = {id(d) for d in (*better, *worse)}
-    found = _Deviations([d for d in deviations if id(d) not in soft], worse, better, numbers.allowed)
-    outcome, kind = _outcome(found, rule.mode, cells, noun)
+    hard = [d for d in deviations if id(d) not in soft]  # No allowance covers them.
+    lost = [d for d in hard if d.how in {"missing", "not-finite"}]
+    missing = sum(d.how == "missing" for d in hard)
+    kind = "out-of-tolerance"
+    if any(d.how == "worse" for d in hard):
+        kind = "status-regressed"
+    elif any(isinstance(d.expected, float) for d in hard):
+        kind = "type-changed"
+    elif hard:
+        kind = "status-changed" if noun == "row" else "text-changed"
+    absent = "missing-actual" if missing else "new-nan" if lost else ""
+    fails = bool(hard) or len(worse) > numbers.allowed
+    # An outcome that is better counts at once; a number may be better by chance.
+    improves = len(better) > numbers.allowed or any(map(_is_outcome, better))
+    outcome, kind = outcome_of(rule.mode, absent, kind, compared=bool(demanded), fails=fails, improves=improves)
+    if not demanded and all(cell.expected is None for cell in cells):
+        outcome, kind = CheckOutcome.INFO, ""  # an empty column expects nothing; one of NaN was meant to
     objecting = [d for d in deviations if d.how != "better"]
-    shown = objecting or found.better
+    shown = objecting or better
     return result_of(
         name,
         rule,
@@ -134,16 +123,16 @@ def _part(
         kind,
         noun=noun,
         total=len(demanded),
-        compared=len(demanded) - len(found.absent),
+        compared=len(demanded) - len(lost),
         failed=len(objecting),
-        missing=sum(d.how == "missing" for d in deviations),
+        missing=missing,
         broken=sum(d.how == "not-finite" for d in deviations),
-        better=len(found.better),
+        better=len(better),
         allowed=numbers.allowed,
         first=shown[0] if shown else None,
         worst=max(shown, key=_size) if shown else None,
-        deviations=(*objecting, *found.better),
-        likely=_likely(found) if kind else None,
+        deviations=(*objecting, *better),
+        likely=_likely(hard, missing, len(lost)) if kind else None,
         used=share_used(numbers.error, numbers.tolerance),
         exemption=exemption,
     )
@@ -151,23 +140,6 @@ def _part(
 
 def _is_outcome(deviation: Deviation) -> bool:
     return isinstance(deviation.expected, str)
-
-
-def _outcome(found: _Deviations, mode: str, cells: Sequence[GateCell], noun: str) -> tuple[CheckOutcome, str]:
-    demanded, kind = any(cell.demanded for cell in cells), "out-of-tolerance"
-    if not demanded and all(
-        cell.expected is None for cell in cells
-    ):  # an empty column expects nothing; one of NaN was meant to
-        return CheckOutcome.INFO, ""
-    if any(d.how == "worse" for d in found.hard):
-        kind = "status-regressed"
-    elif any(isinstance(d.expected, float) for d in found.hard):
-        kind = "type-changed"
-    elif found.hard:
-        kind = "status-changed" if noun == "row" else "text-changed"
-    missing = any(d.how == "missing" for d in found.absent)
-    absent = ("missing-actual" if missing else "new-nan") if found.absent else ""
-    return outcome_of(mode, absent, kind, compared=demanded, fails=found.fails, improves=found.improves)
 
 
 def _floats(values: Iterable[Value]) -> Values:
@@ -178,7 +150,11 @@ def _deviations(cells: Sequence[GateCell], numbers: Gate, status: Sequence[str],
     found = []
     for index, cell in enumerate(cells):
         how = _how(cell, numbers, index, status)
-        if how is None or (prefix and _agree(cell)):
+        if prefix and isinstance(cell.expected, str) and isinstance(cell.got, str):
+            shorter, longer = sorted((cell.expected, cell.got), key=len)
+            if shorter and longer.startswith(shorter):  # equal as far as both go, and both go somewhere
+                continue
+        if how is None:
             continue
         error, target = float(numbers.error[index]), float(numbers.target[index])
         measured = how in {"worse", "better"} and isinstance(cell.expected, float)
@@ -210,14 +186,6 @@ def _how(cell: GateCell, numbers: Gate, index: int, status: Sequence[str]) -> st
     return "changed" if isinstance(cell.got, float) else how_changed(str(cell.expected), cell.got, status)
 
 
-def _agree(cell: GateCell) -> bool:
-    """Whether two texts are equal as far as both go, and both go somewhere."""
-    if not isinstance(cell.expected, str) or not isinstance(cell.got, str):
-        return False
-    shorter, longer = sorted((cell.expected, cell.got), key=len)
-    return bool(shorter) and longer.startswith(shorter)
-
-
 def _size(deviation: Deviation) -> float:
     """How far out, for ranking: what has no size is further than all that has."""
     if deviation.error is None:
@@ -225,13 +193,13 @@ def _size(deviation: Deviation) -> float:
     return abs(deviation.error) / max(deviation.tolerance or 0.0, 1e-300)
 
 
-def _likely(found: _Deviations) -> str | None:
-    """What a person would say of the column, or None."""
-    if any(d.how == "missing" for d in found.absent):
+def _likely(hard: Sequence[Deviation], missing: int, lost: int) -> str | None:
+    """What a person would say of the column, or None; so many of the deviations are of missing values, or none that are finite."""
+    if missing:
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
-    if found.absent:
+    if lost:
         return "not finite: it diverged, or divided by zero"
-    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in found.hard)
+    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in hard)
     if outcomes and max(map(len, outcomes)) <= 40:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
@@ -346,14 +314,9 @@ def leaves(value: Any) -> Leaves:
         elif isinstance(item, list) and item:
             stack.extend((item[i], (f"{path}[{i}]", name)) for i in range(len(item) - 1, -1, -1))
         else:
-            found[path] = (name or "value", _leaf(item))
+            value = json.dumps(item) if item is None or isinstance(item, bool | dict | list) else item
+            if isinstance(item, str):
+                # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
+                value = float("nan") if item == "nan" else (f'"{item}"' if item in _LITERALS else item)
+            found[path] = (name or "value", value if isinstance(value, str) else as_float(value))
     return found
-
-
-def _leaf(value: Any) -> Value:
-    if value is None or isinstance(value, bool | dict | list):
-        return json.dumps(value)
-    if isinstance(value, str):
-        # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
-        return float("nan") if value == "nan" else (f'"{value}"' if value in _LITERALS else value)
-    return as_float(value)

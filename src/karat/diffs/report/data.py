@@ -64,6 +64,9 @@ def top_rows(diff: Diff, top: int) -> tuple[list[tuple[Change, MetricChange, str
     return nsmallest(top, moved(), key=lambda entry: gravity(entry[1])), total
 
 
+ROW_TITLES = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
+
+
 def row_cells(row: MetricChange, name: str) -> tuple[str, ...]:
     """What a table says of a row: n, change, mean |·|, max |·|, where, and how far beyond the threshold."""
     if name != row.metric:  # it stands for several

@@ -14,14 +14,14 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.origins import place, runs
 from karat.diffs.report.data import counts, gravity
 from karat.diffs.result import Diff, labels
-from karat.findings import KINDS, Finding, Severity
+from karat.findings import KINDS, Severity
 from karat.report.html import Markup, asset, fill, findings as findings_list, head, page, script_json, text
 from karat.report.words import few
 from karat.tensors.comparison import within
 from karat.tensors.report import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -70,16 +70,25 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     curves, places = embed([numbers for _, _, numbers in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
     files = {change.path: file for file, change in enumerate(diff.changes)}
+    # What is compared, what the colours of both sides are, and from which runs the values of either came.
+    sides = (
+        f'<span class="swatch {side}" aria-hidden="true"></span>{side} <bdi>{text(name)}</bdi>'
+        for side, name in (("old", diff.old), ("new", diff.new))
+    )
+    compared = '<span class="versus" aria-hidden="true">↔</span>'.join(sides)
+    compared = f'<span class="sides"><bdi class="what">{text(about)}</bdi> {compared}</span>'
+    for side, word in enumerate(("old", "new")):
+        if said := list(runs(diff, side)):
+            compared += f'<span class="origin"><b>{word}</b> from {text(few(said, _RUNS_SHOWN, "; "))}</span>'
+    # The page names the metric itself, in front of its sentence.
+    metrics = [f.metric or "" for f in findings]
+    messages = [
+        f.message.removeprefix(f"{m}: ").removeprefix(within(m)) for f, m in zip(findings, metrics, strict=True)
+    ]
     body = fill(
         _asset("body.html"),
         {
-            "top": head(
-                heading,
-                about=Markup(_sides(diff, about) + "".join(_origins(diff))),
-                lines=[text(counts(diff))],
-                command=command,
-                tools=_KEYS,
-            ),
+            "top": head(heading, about=Markup(compared), lines=[text(counts(diff))], command=command, tools=_KEYS),
             "noscript": _WITHOUT_SCRIPT + findings_list(f for f in findings if f.severity is Severity.FAIL),
             "data": script_json(
                 {
@@ -93,8 +102,8 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
                     ],
                     "rows": [row_of(*row, place) for row, place in zip(rows, places, strict=True)],
                     "findings": [
-                        [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
-                        for f in findings
+                        [f.severity.value, f.kind, f.path, f.metric, f.where, message, f.next]
+                        for f, message in zip(findings, messages, strict=True)
                     ],
                     "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
                     "groups": [
@@ -133,23 +142,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _sides(diff: Diff, about: str) -> str:
-    """What is compared, and what the colours of both sides are."""
-    sides = (
-        f'<span class="swatch {side}" aria-hidden="true"></span>{side} <bdi>{text(name)}</bdi>'
-        for side, name in (("old", diff.old), ("new", diff.new))
-    )
-    versus = '<span class="versus" aria-hidden="true">↔</span>'
-    return f'<span class="sides"><bdi class="what">{text(about)}</bdi> {versus.join(sides)}</span>'
-
-
-def _origins(diff: Diff) -> Iterator[str]:
-    """From which runs the values of either side came, as markup."""
-    for side, word in enumerate(("old", "new")):
-        if said := list(runs(diff, side)):
-            yield f'<span class="origin"><b>{word}</b> from {text(few(said, _RUNS_SHOWN, "; "))}</span>'
-
-
 def provenance_of(diff: Diff, path: str) -> dict[str, str]:
     """Where a golden's values came from, among the facts of its rows."""
     sides = zip(("old", "new"), diff.provenance.get(path, ()), strict=False)
@@ -159,12 +151,6 @@ def provenance_of(diff: Diff, path: str) -> dict[str, str]:
         for word, line in sides
     }
     return {word: said for word, said in told.items() if said}
-
-
-def _without_metric(finding: Finding) -> str:
-    """The sentence; the page names the metric itself, in front of it."""
-    metric = finding.metric or ""
-    return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
 def row_of(file: int, change: Change, numbers: MetricChange | None, place: int) -> list[Any]:

@@ -113,14 +113,8 @@ def gravest_tensors(diff: Diff, top: int) -> Section | None:
     if not ranked[:top]:
         return None
     rows = (
-        (
-            code(short_path(change.path, diff.root)),
-            code(row.metric),
-            row.verdict.value,
-            code(type_text(tensor)),
-            *cells(tensor.numbers),
-        )
-        for change, row, tensor in ranked[:top]
+        (code(short_path(c.path, diff.root)), code(m.metric), m.verdict.value, code(type_text(t)), *cells(t.numbers))
+        for c, m, t in ranked[:top]
     )
     title = f"## Tensors that moved, {len(ranked[:top])} of {len(ranked)}"
     return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set as AbstractSet
 from typing import IO
 
 from karat.compare.change import Change, MetricChange, Verdict
-from karat.diffs.report.data import counts, ranked_tensors, row_cells, top_rows
+from karat.diffs.report.data import ROW_TITLES, counts, ranked_tensors, row_cells, top_rows
 from karat.diffs.result import Diff, FindingGroup, labels, told
 from karat.findings import Severity
 from karat.report.terminal import (
@@ -42,9 +42,35 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     for head, line in enumerate(diff.history_lines()):
         yield ("     " if head else "history: ", "dim"), (line, "")
     yield from group_lines(diff.groups, labels(diff.changes, diff.root))
-    yield from _single_findings(diff)
-    yield from _rows(diff, top, width)
-    yield from _tensors(diff, top, width)
+    # All that fails, in full, and the warnings that no group of several goldens has told of.
+    known, whole = told(diff.groups), [finding for finding in diff.findings if finding.severity is not Severity.FAIL]
+    found = [f for f in diff.all_findings() if (f.kind, f.path, f.metric) not in known or f.severity is Severity.FAIL]
+    fails = [finding for finding in found if finding.severity is Severity.FAIL]
+    warns = [finding for finding in found if finding.severity is Severity.WARN and finding not in whole]
+    if whole or fails or warns:
+        yield ()
+        yield (("Single findings", "bold"),)
+    yield from lines_by_kind((*whole, *fails), diff.root)
+    for finding in warns[:_WARNS_SHOWN]:
+        yield from finding_lines(finding, diff.root)
+    if len(warns) > _WARNS_SHOWN:
+        yield from ((), _more(f"… and {len(warns) - _WARNS_SHOWN:,} more warn findings (--json - lists all)"))
+    rows, total = top_rows(diff, top)
+    if rows:
+        yield ()
+        yield (f"Worst {len(rows)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
+        table = [ROW_TITLES, *((m.verdict.value, printable(name), *row_cells(m, name)) for _, m, name in rows)]
+        yield from _table(table, [row[:2] for row in rows], diff, width, left=2, dispensable={2, 6})
+    # Those tensors that did not move are counted above.
+    ranked = ranked_tensors(diff)
+    if moved := ranked[:top]:
+        from karat.tensors.report import TITLES, cells, type_text
+
+        yield ()
+        yield (f"Tensors that moved, {len(moved)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
+        tensors = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in moved]
+        tensors, of = [("verdict", "tensor", "of", *TITLES), *tensors], [row[:2] for row in moved]
+        yield from _table(tensors, of, diff, width, left=3, dispensable={5, 6})
     if diff.changes and (diff.old, diff.new) == ("HEAD", "working tree"):
         yield from ((), (("to decide: ", "dim"), ("karat review", COMMAND)))
 
@@ -75,48 +101,6 @@ def group_lines(groups: Sequence[FindingGroup], names: dict[str, str]) -> Iterat
         yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more (--json - lists all)")
     if len(several) > len(worth):
         yield _more(f"and {count(len(several) - len(worth), 'group')} of info findings")
-
-
-def _single_findings(diff: Diff) -> Iterator[Line]:
-    """All that fails, in full, and the warnings that no group of several goldens has told of."""
-    known, whole = told(diff.groups), [finding for finding in diff.findings if finding.severity is not Severity.FAIL]
-    found = [f for f in diff.all_findings() if (f.kind, f.path, f.metric) not in known or f.severity is Severity.FAIL]
-    fails = [finding for finding in found if finding.severity is Severity.FAIL]
-    warns = [finding for finding in found if finding.severity is Severity.WARN and finding not in whole]
-    if whole or fails or warns:
-        yield ()
-        yield (("Single findings", "bold"),)
-    yield from lines_by_kind((*whole, *fails), diff.root)
-    for finding in warns[:_WARNS_SHOWN]:
-        yield from finding_lines(finding, diff.root)
-    if len(warns) > _WARNS_SHOWN:
-        yield from ((), _more(f"… and {len(warns) - _WARNS_SHOWN:,} more warn findings (--json - lists all)"))
-
-
-def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    shown, total = top_rows(diff, top)
-    if not shown:
-        return
-    yield ()
-    yield (f"Worst {len(shown)} of {count(total, 'row')}", "bold"), (", change is new − old", "dim")
-    rows = [(row.verdict.value, printable(name), *row_cells(row, name)) for _, row, name in shown]
-    titles = ("verdict", "metric", "n", "change", "mean |·|", "max |·|", "at", "× limit")
-    yield from _table([titles, *rows], [entry[:2] for entry in shown], diff, width, left=2, dispensable={2, 6})
-
-
-def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
-    """The tensors that moved most; those that did not are counted above."""
-    ranked = ranked_tensors(diff)
-    shown = ranked[:top]
-    if not shown:
-        return
-    from karat.tensors.report import TITLES, cells, type_text
-
-    yield ()
-    yield (f"Tensors that moved, {len(shown)} of {len(ranked)}", "bold"), (" (old is what is expected)", "dim")
-    rows = [(m.verdict.value, printable(m.metric), type_text(t), *cells(t.numbers)) for _, m, t in shown]
-    table = [("verdict", "tensor", "of", *TITLES), *rows]
-    yield from _table(table, [entry[:2] for entry in shown], diff, width, left=3, dispensable={5, 6})
 
 
 def _table(
