@@ -64,7 +64,15 @@ class Checkup(msgspec.Struct, frozen=True):
 
 def examine(folder: Path, env: Mapping[str, str], *, offline: bool = False) -> Checkup:
     """All checks; with `offline`, no server is asked."""
-    config, configured = _configuration(folder)
+    config = Config()
+    try:
+        config = load(folder)
+        configured = Check("configuration", "ok", str(config.file))
+        if config.file is None:
+            lacks = "no karat.toml: goldens are found by their names"
+            configured = Check("configuration", "missing", lacks, "karat init")
+    except UsageError as error:
+        configured = Check("configuration", "fail", str(error), error.next_command)
     address = env.get("RAY_ADDRESS", "")
     checks = [
         *_git(folder),
@@ -97,18 +105,6 @@ def _git(folder: Path) -> Iterator[Check]:
             yield Check("repository", "ok", str(root))
     except CannotVerify as error:
         yield Check("repository", "fail", str(error), error.next_command)
-
-
-def _configuration(folder: Path) -> tuple[Config, Check]:
-    try:
-        config = load(folder)
-    except UsageError as error:
-        return Config(), Check("configuration", "fail", str(error), error.next_command)
-    if config.file is None:
-        return config, Check(
-            "configuration", "missing", "no karat.toml: goldens are found by their names", "karat init"
-        )
-    return config, Check("configuration", "ok", str(config.file))
 
 
 def _tokens(config: Config, env: Mapping[str, str], *, offline: bool) -> Iterator[Check]:

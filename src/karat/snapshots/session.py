@@ -175,19 +175,16 @@ class SnapshotPlugin:
         if found is not None and outcome.passed:
             test.found[target] = found
             return
-        wanted = self._wanted(test, snapshot.name, golden_path(target, test.config))
-        if wanted and not outcome.unfit:
+        # It is to be written if the glob names it, its test, or its path.
+        glob, names = self._glob, (snapshot.name, test.node, test.item.nodeid)
+        named = glob is not None and any(fnmatchcase(name, glob) for name in names)
+        if glob is not None and not named:
+            named = narrow(golden_path(target, test.config), [glob])
+        if named and not outcome.unfit:
             test.pending[target] = not target.exists()
             return
         message = "\n".join(_message(test, snapshot, target, found, outcome))
         raise AssertionError(message)
-
-    def _wanted(self, test: RunningTest, name: str, path: str) -> bool:
-        """Whether this snapshot is to be written: the glob names it, its test, or its path."""
-        if self._glob is None:
-            return False
-        named = any(fnmatchcase(text, self._glob) for text in (name, test.node, test.item.nodeid))
-        return named or narrow(path, [self._glob])
 
 
 def _message(
@@ -252,7 +249,12 @@ def summary(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], statu
     lines += [said for one in told for said in one["said"]]
     if written:
         lines.append(f"{count(len(written), 'snapshot')} written to the working tree; next: karat review")
-    if _is_full(reporter, told, status):
+    # Only where all tests of all named folders ran, and passed or were skipped.
+    config = reporter.config
+    left_out = any(config.getoption(name, None) for name in _PARTIAL) or any(one["partial"] for one in told)
+    left_out |= bool(reporter.stats.get("deselected"))
+    folders = all((config.invocation_params.dir / word).is_dir() for word in config.args)
+    if status == pytest.ExitCode.OK and folders and not left_out:
         stale = [shown_path(path) for path in _unused(reporter, told)]
         lines += [f"stale: no test asks for {path}" for path in stale[:_SHOWN]]
         if len(stale) > _SHOWN:
@@ -263,15 +265,6 @@ def summary(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], statu
         reporter.section("karat: snapshots")
     for line in lines:
         reporter.write_line(log_line(line))
-
-
-def _is_full(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], status: int) -> bool:
-    """Whether all tests of all named folders ran, and passed or were skipped."""
-    config = reporter.config
-    left_out = any(config.getoption(name, None) for name in _PARTIAL) or any(one["partial"] for one in told)
-    left_out |= bool(reporter.stats.get("deselected"))
-    folders = all((config.invocation_params.dir / word).is_dir() for word in config.args)
-    return status == pytest.ExitCode.OK and folders and not left_out
 
 
 def _unused(reporter: pytest.TerminalReporter, told: list[dict[str, Any]]) -> Iterator[Path]:

@@ -39,37 +39,6 @@ def command(*, undo: bool, merge: tuple[str, str, str, str, str] | None, textcon
 
         deliver("-", "".join(f"{line}\n" for line in readable(_read(textconv), textconv)))
         return 0
-    return _install(undo=undo)
-
-
-def _merge(base: str, ours: str, theirs: str, size: str, path: str) -> int:
-    """Git's contract: the result replaces OURS; 0 without a conflict, 1 with one, and 129 or more where nothing was merged."""
-    from karat.diffs.merge import merge
-    from karat.system.files import write_bytes
-
-    try:
-        marker_size = int(size) if size.isdecimal() else 7
-        merged, clean = merge(_read(base), _read(ours), _read(theirs), path, marker_size=marker_size)
-        write_bytes(ours, merged, durable=False)
-    except (CannotVerify, OSError) as error:
-        from karat.report.terminal import say
-
-        say(f"karat: {path} was not merged: {error}", sys.stderr)
-        return 129
-    return 0 if clean else 1
-
-
-def _read(file: str) -> bytes:
-    from karat.system.foreign.limits import GOLDEN, read_plain
-
-    try:
-        return read_plain(Path(file), GOLDEN)
-    except OSError as error:
-        said = f"expected to read {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", file)) from error
-
-
-def _install(*, undo: bool) -> int:
     from karat.config import load
     from karat.report.terminal import say
     from karat.system import git
@@ -116,6 +85,33 @@ def _install(*, undo: bool) -> int:
         )
         say(f"next: git diff -- {shown}  # and commit it; whoever else is to have it runs karat git-setup", sys.stderr)
     return 0
+
+
+def _merge(base: str, ours: str, theirs: str, size: str, path: str) -> int:
+    """Git's contract: the result replaces OURS; 0 without a conflict, 1 with one, and 129 or more where nothing was merged."""
+    from karat.diffs.merge import merge
+    from karat.system.files import write_bytes
+
+    try:
+        marker_size = int(size) if size.isdecimal() else 7
+        merged, clean = merge(_read(base), _read(ours), _read(theirs), path, marker_size=marker_size)
+        write_bytes(ours, merged, durable=False)
+    except (CannotVerify, OSError) as error:
+        from karat.report.terminal import say
+
+        say(f"karat: {path} was not merged: {error}", sys.stderr)
+        return 129
+    return 0 if clean else 1
+
+
+def _read(file: str) -> bytes:
+    from karat.system.foreign.limits import GOLDEN, read_plain
+
+    try:
+        return read_plain(Path(file), GOLDEN)
+    except OSError as error:
+        said = f"expected to read {file}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", file)) from error
 
 
 def _attributes(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:

@@ -92,9 +92,9 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             if options.sign_off is not None:
-                sign_off = read(options.sign_off, sides.keys())
+                sign_off = read(options.sign_off, sides.tip.read(sides.settings.signers))
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
-            approvers, owners = sides.trusted.settings.approvers, sides.owners()
+            approvers, owners = sides.settings.approvers, sides.owners()
             needed = [required_approval(change, approvers, owners) for change in found.changes]
             judged = tuple(map(judge.judge, found.changes, needed))
     finally:
@@ -334,14 +334,11 @@ def lines(report: Approvals) -> Iterator[str]:
         # What is missing stands in the blocks already.
         if finding.kind != "approval-missing" or finding.severity is not Severity.FAIL:
             yield f"{finding.severity.value}  {finding.kind}: {finding.message}"
-    yield _summary(report)
-
-
-def _summary(report: Approvals) -> str:
     tally = Counter(sorted(one.state for one in report.judged))  # approved, missing, unknown
     parts = [f"{number:,} {state}" for state, number in tally.items()]
     of = f" ({report.request})" if report.request else ""
     span = f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
-    if not report.judged:
-        return f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"
-    return f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
+    if report.judged:
+        yield f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
+    else:
+        yield f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"

@@ -27,10 +27,10 @@ from karat.policy.scan.vocabulary import (
     NAMED_FOR_CHECK,
     SKIP_RULE,
     TOLERANCES,
+    TOLERANCES_OF_DTYPE,
     WEAK,
     is_check,
     is_test,
-    normal,
 )
 from karat.system.command import Command
 
@@ -393,10 +393,10 @@ class Inspector:
             return (Severity.INFO, f"; {entry.label} allows it") if entry else (Severity.WARN, "")
 
         dtype, given = inspected.dtype, call.keywords
-        for keyword in TOLERANCES:
-            default, value = normal(keyword, dtype), call.numbers.get(keyword)
-            wider = value is None or default is None or value > default
-            if default is not None and wider and given.get(keyword, "None") != "None":
+        for keyword, usual in TOLERANCES.items():
+            default = TOLERANCES_OF_DTYPE.get(dtype or "", {}).get(keyword, usual)
+            value = call.numbers.get(keyword)
+            if (value is None or value > default) and given.get(keyword, "None") != "None":
                 severity, tail = allowed("tolerance", value)
                 of = f" of {dtype}" if dtype else ""
                 text = f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}"

@@ -185,22 +185,19 @@ class World:
         cls = self.names.instance(path, index)
         if self.lineage.is_root(cls) or not self.lineage.is_op_test(cls):
             return
+        order = self.lineage.order(cls)
+        # A base from elsewhere that is called like an op test's, where no other base is one.
+        sure = any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order)
+        alike = (a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a))
         yield OpTestClass(
             cls=cls,
             path=path,
             line=cls.facts.line,
             name=cls.facts.qualname,
-            assumed=self._assumed(cls),
+            assumed="" if sure else next(alike, ""),
             collected=self._collected(cls, facts),
             shadowed=self._again(path, facts, index),
         )
-
-    def _assumed(self, cls: Class) -> str:
-        """A base from elsewhere that is called like an op test's."""
-        order = self.lineage.order(cls)
-        if any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order):
-            return ""
-        return next((a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)), "")
 
     def _collected(self, cls: Class, facts: FileFacts) -> bool:
         name, scope, line = cls.facts.name, cls.facts.scope, cls.facts.line
