@@ -129,11 +129,6 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
     inputs = (d.inputs.items() for one in known.values() for d in one.declared if d.op == op)
     declared = {name.casefold(): name for name, dtype in chain(*inputs) if is_differentiable(dtype)}
     about = [entry for entry in entries if entry.covers("gradient", op)]
-
-    def without(name: str, column: Column) -> CellState:
-        exempt = any(entry.speaks_of(test, name, column.dtype) for entry in about for test in tests)
-        return "exempt" if exempt else "missing"
-
     by_column: dict[Column, list[Evidence]] = {}
     for e in evidence:
         column = Column(device=e.device, dtype=e.dtype, mode=e.mode, order=e.order)
@@ -155,7 +150,10 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
         for e in mine:
             key, state = e.input.casefold(), _state(e)
             best[key] = max(best.get(key, state), state, key=lambda s: (s == "failed", STATES.index(s)))
-        states = {name: best.get(key) or without(name, column) for key, name in sorted(names.items())}
+        states: dict[str, CellState] = {}
+        for key, name in sorted(names.items()):
+            exempt = any(entry.speaks_of(test, name, column.dtype) for entry in about for test in tests)
+            states[name] = best.get(key, "exempt" if exempt else "missing")
         if not states:
             continue
         gravest = min(states.values(), key=STATES.index)

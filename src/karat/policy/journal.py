@@ -264,9 +264,6 @@ class Recorder:
         self.begin()  # a session without a word about gradients has a journal, too
         said: dict[str, Any] = {"ran": ran, "uncollected": tuple(uncollected), "whole": whole}
         self._append(Ended(exit_status=exit_status, seal=self._seal.hexdigest(), **said))
-        self.close()
-
-    def close(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -150,7 +150,7 @@ def command(*, scope: Scope | None, out: Reports, **given: Any) -> int:
             next_command=typed().plus("--scope", "only-failing"),
         )
     question = "Refresh goldens of jobs that failed (only-failing), or of all jobs (all)?"
-    chosen: Scope = scope or click.prompt(question, type=click.Choice(SCOPES), err=True)
+    chosen: Scope = scope if scope is not None else click.prompt(question, type=click.Choice(SCOPES), err=True)
     with watch(sys.stderr, quiet=out.quiet) as (progress, notice):
         again = typed() if scope else with_options(typed(), "--scope", chosen)
         result = refresh(**given, scope=chosen, command=again, progress=progress, notice=notice)

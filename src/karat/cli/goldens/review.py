@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from karat.report.terminal import Line
     from karat.reviews.review import Decision, Review
 
-_only = repeatable("--only", "GLOB", "Only goldens whose path matches.")
-
 
 def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | None = None) -> Review:
     from karat.api import diff_options
@@ -51,7 +49,7 @@ def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | Non
   karat review | less                 what there is to decide, and the commands
 """
 )
-@_only
+@repeatable("--only", "GLOB", "Only goldens whose path matches.")
 @click.option("--web", is_flag=True, help="Decide in the browser, on a page that only this machine can reach.")
 @history_option
 @report_options("karat.review/1")

@@ -219,7 +219,6 @@ def policy_changes(span: Range, globs: Sequence[str], lists: Collection[str] = (
     `globs`: which Python files are looked into, all without any; `lists`: where exemptions and baseline are said to be.
     """
     reader = _WaiverCollector(span, globs, lists)
-    reader.collect()
     (old_guards, old_grants), (new_guards, new_grants) = (
         ([w for w in side if w.guard], [w for w in side if not w.guard]) for side in reader.waivers
     )
@@ -240,8 +239,6 @@ class _WaiverCollector:
         self._span = span
         self._lists = lists
         self._globs = [glob_matcher(glob) for glob in globs]
-
-    def collect(self) -> None:
         plain = [one for one in self.changed if any(one.oids)]
         for one in (one for one in self.changed if one.detour):
             path = one.paths[1]

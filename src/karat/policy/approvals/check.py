@@ -298,26 +298,24 @@ def findings_of(
     for one in judged:
         if one.state != "approved":
             waiver = one.waiver
+            people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
+            after = f"{options.again.plus('--print-sign-off')} > sign-off.toml"
+            if one.unknown and place is not None and place.forge == "github":
+                after = "gh auth refresh --scopes read:org"
+            elif place is None and sign_off is not None and one.digest in sign_off.digests:
+                after = signing(sign_off.path)  # it is on the list, and wants a signature
+            elif place is not None and people:
+                edit = ("gh", "pr", "edit") if place.forge == "github" else ("glab", "mr", "update")
+                option = "--add-reviewer" if place.forge == "github" else "--reviewer"
+                after = str(Command(*edit, str(place.number), "--repo", place.repo, option, ",".join(people)))
             yield fail(
                 "cannot-read" if one.unknown else "approval-missing",
                 f"{one.change} {waiver.label}: {waiver.shown}; expected approval of {head} by"
                 f" {' or '.join(one.needed) or 'an approver'}, found: {one.reasons}",
                 path=waiver.path,
                 where=f"line {waiver.line}" if waiver.line else None,
-                next=str(_next(one, place, sign_off, options.again)),
+                next=after,
             )
-
-
-def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: Command) -> str:
-    people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
-    if one.unknown and place is not None and place.forge == "github":
-        return "gh auth refresh --scopes read:org"
-    if place is None and sign_off is not None and one.digest in sign_off.digests:
-        return signing(sign_off.path)  # it is on the list, and wants a signature
-    if place is None or not people:
-        return f"{again.plus('--print-sign-off')} > sign-off.toml"
-    command, option = ("gh pr edit", "--add-reviewer") if place.forge == "github" else ("glab mr update", "--reviewer")
-    return Command(*command.split(), str(place.number), "--repo", place.repo, option, ",".join(people))
 
 
 def lines(report: Approvals) -> Iterator[str]:

@@ -68,27 +68,6 @@ def facts_of(source: bytes) -> FileFacts:
     )
 
 
-def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterator[Binding]:
-    """The names that an import statement binds; leading dots of a module are levels up."""
-    line = node.lineno
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            whole = alias.name if alias.asname else alias.name.partition(".")[0]
-            yield Binding(scope=scope, name=alias.asname or whole, line=line, kind="module", module=whole)
-            if not alias.asname and "." in alias.name:
-                # `import a.b` binds a, and sees to it that a.b is there.
-                yield Binding(scope=scope, name=alias.name, line=line, kind="module", module=alias.name)
-        return
-    module = "." * node.level + (node.module or "")
-    for alias in node.names:
-        if alias.name == "*":
-            yield Binding(scope=scope, name="*", line=line, kind="star", module=module)
-        else:
-            yield Binding(
-                scope=scope, name=alias.asname or alias.name, line=line, kind="from", module=module, target=alias.name
-            )
-
-
 class _FactReader:
     """Collects facts while going through statements; expressions are looked at only where they matter."""
 
@@ -114,8 +93,22 @@ class _FactReader:
                 body.method(node, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self.function(node, scope)
-            case ast.Import() | ast.ImportFrom():
-                self.bindings += import_bindings(node, scope)
+            case ast.Import(names=names):
+                for alias in names:
+                    whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                    # `import a.b` binds a, and sees to it that a.b is there.
+                    also = () if alias.asname or "." not in alias.name else ((alias.name, alias.name),)
+                    for name, module in ((alias.asname or whole, whole), *also):
+                        self.bindings.append(
+                            Binding(scope=scope, name=name, line=node.lineno, kind="module", module=module)
+                        )
+            case ast.ImportFrom(names=names):  # leading dots of a module are levels up
+                made = Binding(
+                    scope=scope, name="*", line=node.lineno, kind="star", module="." * node.level + (node.module or "")
+                )
+                for alias in names:
+                    bound = {"name": alias.asname or alias.name, "kind": "from", "target": alias.name}
+                    self.bindings.append(made if alias.name == "*" else msgspec.structs.replace(made, **bound))
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if body is not None and not isinstance(node, ast.AugAssign):
@@ -467,7 +460,15 @@ class _Body:
                 ended = self.block(node.body, when) and not catches
                 self._caught -= catches
             case ast.Try() | ast.TryStar():
-                ended = self._try(node, when)
+                catches = any(swallows(handler) for handler in node.handlers)
+                self._caught += catches
+                ended = self.block(node.body, when)
+                self._caught -= catches
+                for handler in node.handlers:
+                    kind = text_of(handler.type) if handler.type else "anything"
+                    self.block(handler.body, (*when, f"{kind} was raised"))
+                ended = self.block(node.orelse, when) or ended
+                ended = self.block(node.finalbody, when) or (ended and not node.handlers)
             case ast.Match():
                 for case in node.cases:
                     self.block(case.body, (*when, text_of(node.subject)))
@@ -513,17 +514,6 @@ class _Body:
             return all(ended), ()
         not_first = when[depth]
         return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
-
-    def _try(self, node: ast.Try | ast.TryStar, when: When) -> bool:
-        catches = any(swallows(handler) for handler in node.handlers)
-        self._caught += catches
-        ended = self.block(node.body, when)
-        self._caught -= catches
-        for handler in node.handlers:
-            kind = text_of(handler.type) if handler.type else "anything"
-            self.block(handler.body, (*when, f"{kind} was raised"))
-        ended = self.block(node.orelse, when) or ended
-        return self.block(node.finalbody, when) or (ended and not node.handlers)
 
     def expressions(self, node: ast.AST, when: When) -> None:
         """Calls anywhere below a node."""
