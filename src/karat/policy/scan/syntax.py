@@ -210,7 +210,6 @@ class _FactReader:
             kind="function",
             parent=scope,
             name=node.name,
-            line=node.lineno,
             parameters=tuple(parameter_names(node.args)),
             defaults={name: expression(value) for name, value in given.items() if dotted(value)},
             constants={name: known for name, value in given.items() if (known := truth(value)) is not None},
@@ -223,7 +222,7 @@ class _FactReader:
 
     def _class(self, node: ast.ClassDef, scope: int, when: When) -> None:
         index, inside = len(self.classes), len(self.scopes)
-        self.scopes.append(Scope(kind="class", parent=scope, name=node.name, line=node.lineno))
+        self.scopes.append(Scope(kind="class", parent=scope, name=node.name))
         self._bind(scope, node.name, node.lineno, "class", index=index)
         parts, above = [node.name], scope
         while above > 0:
