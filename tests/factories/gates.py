@@ -32,7 +32,7 @@ def entry(**said: Any) -> Exemption:
 
 def gated(tmp_path: Path, records: list[Record], *entries: Exemption, **asked: Any) -> GateReport:
     journal(tmp_path / "evidence", records)
-    held = ExemptionFile(entries=entries, path="exemptions.toml")
+    held = ExemptionFile(entries=entries)
     return gate(merge([tmp_path / "evidence"]), Policy(exemptions=held, today=TODAY, **asked))
 
 

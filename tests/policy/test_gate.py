@@ -169,6 +169,19 @@ def test_a_damaged_journal_is_not_verified(tmp_path: Path) -> None:
     assert gate(merge([tmp_path]), Policy(today=TODAY)).exit_code is ExitCode.CANNOT_VERIFY
 
 
+def test_a_journal_without_its_failures_and_its_seal_is_not_verified(tmp_path: Path) -> None:
+    wrong = evidence(verdict=GradVerdict.FAIL, mode="forward")
+    path = journal(tmp_path, op_test(evidence(), wrong))
+    *lines, _ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if b"FAIL" not in line))
+    found = gate(merge([tmp_path]), Policy(today=TODAY))
+    assert found.exit_code is ExitCode.CANNOT_VERIFY
+    (finding,) = found.findings
+    assert (finding.kind, finding.severity) == ("evidence-damaged", Severity.FAIL)
+    assert finding.next is not None
+    assert finding.next.startswith("pytest --karat-evidence=")
+
+
 def test_plain_tests_are_left_alone_but_for_a_word(tmp_path: Path) -> None:
     plain = "t.py::test_plain"
     failed = Reported(op="f", test=plain, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)

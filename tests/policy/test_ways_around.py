@@ -231,6 +231,13 @@ def shortened(suite: Suite) -> None:
     path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b"FAIL" not in line))
 
 
+def cut_off(suite: Suite) -> None:
+    """The lines of what failed are gone, and the seal that would tell."""
+    shortened(suite)
+    (path,) = (suite.root / "evidence").glob("*.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
 def another_source(suite: Suite) -> None:
     """The op was mended for the test run alone, and nobody committed it."""
     suite.write("mylib.py", OPS + "\n\ndef more():\n    ...\n")
@@ -257,6 +264,7 @@ def no_commit(suite: Suite) -> None:
         (no_commit, "evidence-foreign", "found journals of an unknown one"),
         (edited, "evidence-damaged", "it was changed after it was written; nothing in it counts"),
         (shortened, "evidence-damaged", "it was changed after it was written; nothing in it counts"),
+        (cut_off, "evidence-damaged", "it has no last line, the seal"),
         (another_source, "evidence-foreign", "expected mylib.py as tested, found other contents"),
         (another_test, "evidence-foreign", f"expected {FILE_} as tested, found other contents"),
     ],

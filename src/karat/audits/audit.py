@@ -35,7 +35,6 @@ from karat.system.command import Command
 from karat.system.foreign.limits import SOURCE, read_plain
 
 if TYPE_CHECKING:
-    from karat.bundles.cases import Case
     from karat.diffs.diff import DiffOptions
 
 _MONTH = 365.2425 / 12 * 86_400
@@ -267,7 +266,21 @@ def audit_bundle(word: str) -> AuditReport:
 
     with closing(open_word(word)) as place:
         found = cases(place)
-        findings = [*place.findings(), *(finding for case in found for finding in _of_case(case, word))]
+        findings = [*place.findings(), *(finding for case in found for finding in case.findings)]
+    for case in found:
+        if any(finding.severity is Severity.FAIL for finding in case.findings):
+            continue
+        manifest, label = case.manifest, case.manifest.identity.label
+        findings += control_findings(manifest, Severity.WARN)
+        means = manifest.comparator
+        if means.name == "caller" and means.rtol is None and means.atol is None:
+            said = f"{label} was compared by the test's own means, and told no tolerance"
+            then = Command("karat", "help", "untold-tolerance")
+            findings.append(warn("untold-tolerance", said, path=case.path, next=then))
+        expected = [record for record in manifest.tensors if record.role == "expected"]
+        if odd := [record.name for record in expected if record.statistics.nan or record.statistics.inf]:
+            said = f"{label} expects NaN or infinity in {', '.join(odd)}"
+            findings.append(warn("not-finite", said, path=case.path, next=Command("karat", "verify", word)))
     if not found:
         then = Command("karat", "verify", word)
         findings.append(fail("nothing-compared", f"{word}: expected captured cases, found none", path=word, next=then))
@@ -277,20 +290,3 @@ def audit_bundle(word: str) -> AuditReport:
     if untried:
         notes.append(f"wrong outputs were not tried when {count(untried, 'case')} was captured; capture again")
     return AuditReport(goldens=len(found), tests=0, notes=tuple(notes), findings=tuple(sorted(findings, key=_order)))
-
-
-def _of_case(case: Case, word: str) -> Iterator[Finding]:
-    """A golden that cannot fail, or that is not finite, and a tolerance that nobody told."""
-    yield from case.findings
-    if any(finding.severity is Severity.FAIL for finding in case.findings):
-        return
-    manifest, label = case.manifest, case.manifest.identity.label
-    yield from control_findings(manifest, Severity.WARN)
-    if manifest.comparator.name == "caller" and manifest.comparator.rtol is None and manifest.comparator.atol is None:
-        said = f"{label} was compared by the test's own means, and told no tolerance"
-        yield warn("untold-tolerance", said, path=case.path, next=Command("karat", "help", "untold-tolerance"))
-    expected = [record for record in manifest.tensors if record.role == "expected"]
-    odd = [record.name for record in expected if record.statistics.nan or record.statistics.inf]
-    if odd:
-        said = f"{label} expects NaN or infinity in {', '.join(odd)}"
-        yield warn("not-finite", said, path=case.path, next=Command("karat", "verify", word))

@@ -51,7 +51,9 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
 def lint(root: Path, named: Sequence[str], options: DiffOptions) -> LintReport:
     """These files, seen from the root; without any, all goldens of the tree and their locks."""
     if named:
-        paths, others = _told_apart(named, options)
+        is_golden = PathFilter(options.globs, options.exclude)
+        paths = [path for path in dict.fromkeys(named) if is_golden(path)]
+        others = [path for path in dict.fromkeys(named) if not is_golden(path)]
     else:
         files, paths = goldens_of(root, options, repository=git.find_root(root) == root)
         others = sorted(path for path in files if path.rpartition("/")[2] == NAME)
@@ -66,13 +68,6 @@ def lint(root: Path, named: Sequence[str], options: DiffOptions) -> LintReport:
     advised = [f if f.next else replace(f, next=Command("git", "log", "--oneline", "--", f.path)) for f in found]
     advised.sort(key=lambda f: (f.severity.rank, f.kind, f.path, f.metric or ""))
     return LintReport(goldens=tuple(paths), others=len(others), findings=tuple(advised))
-
-
-def _told_apart(named: Sequence[str], options: DiffOptions) -> tuple[list[str], list[str]]:
-    """The goldens among files that were named, and the others; each once."""
-    is_golden = PathFilter(options.globs, options.exclude)
-    ours = [path for path in dict.fromkeys(named) if is_golden(path)]
-    return ours, [path for path in dict.fromkeys(named) if not is_golden(path)]
 
 
 def _read(root: Path, path: str) -> bytes | Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -22,7 +21,6 @@ _EXAMPLES = """
   karat changes --golden golden_values.json --metric 'lm loss' --step last
   karat changes speed.csv --better higher --online     is the newest point a change?
 """
-_BETTER = ("higher", "lower", "equal")
 
 
 @click.command(epilog=_EXAMPLES)
@@ -76,7 +74,12 @@ def command(
         raise wrong_usage("expected a SERIES, --logs or --golden, found none")
     if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
         raise wrong_usage(f"expected --step to be last, mean or a step's number, found {step!r}")
-    directions = _directions(better)
+    directions: dict[str, Better] = {}  # Metric → direction; the empty name is for all others.
+    for word in better:
+        name, _, direction = word.rpartition("=")
+        if direction not in {"higher", "lower", "equal"}:
+            raise wrong_usage(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
+        directions[name] = cast("Better", direction)
     # An option that nothing would come of is a mistake, and not passed over.
     for option, value, what, there in (
         ("--x", given["x"], "a table", sources and not logs),
@@ -86,7 +89,13 @@ def command(
         if value and not there:
             raise wrong_usage(f"expected {what} for {option}, found none")
     given |= {"fail_on": ("fail",) if fail_on is None else fail_on, "metric": given.pop("metrics")}
-    report = changes(sources, better=directions, smallest=_size(smallest), **given)
+    try:  # `1%` and `0.01` are the same
+        size = float(smallest.strip().removesuffix("%")) / (100 if smallest.strip().endswith("%") else 1)
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < float("inf"):
+        raise wrong_usage(f"expected --smallest to be a size such as 1% or 0.01, found {smallest!r}")
+    report = changes(sources, better=directions, smallest=size, **given)
     metrics_there = {entry.series.metric for entry in report.entries}
     for name in filter(None, directions):
         # A name that no metric has is a mistake that would turn a failure into a warning.
@@ -100,25 +109,3 @@ def command(
     out.show(lambda: text_lines(report, everything=everything, width=room_of(sys.stdout)))
     out.end(report.findings, report.fail_on, otherwise="karat changes --help" if report.exit_code else "")
     return int(report.exit_code)
-
-
-def _size(text: str) -> float:
-    """`1%` and `0.01` are the same."""
-    try:
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise wrong_usage(f"expected --smallest to be a size such as 1% or 0.01, found {text!r}")
-    return value
-
-
-def _directions(words: Sequence[str]) -> dict[str, Better]:
-    """Metric → direction; the empty name is for all others."""
-    found: dict[str, Better] = {}
-    for word in words:
-        name, _, direction = word.rpartition("=")
-        if direction not in _BETTER:
-            raise wrong_usage(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
-        found[name] = cast("Better", direction)
-    return found

@@ -24,24 +24,6 @@ STORE_COMMANDS = {
 """Each is `karat NAME` and `karat store NAME`."""
 
 
-def _prepared(command: click.Command) -> click.Command:
-    """The command with a heading for its examples, and a limit for JSON where it writes any."""
-    if command.epilog and not command.epilog.startswith("\b"):
-        examples = command.epilog.strip("\n")
-        heading = "Examples" if "\n" in examples else "Example"
-        command.epilog = f"\b\n{heading}:\n{examples}"
-    options = [one for one in command.params if isinstance(one, click.Option)]
-    names = {name for option in options for name in option.opts}
-    if "--json" in names and "--json-limit" not in names:
-        said = "At most N entries of each list on stdout, with a count of the rest; 0: all (the default)."
-        kind = click.IntRange(min=0)
-        limit = click.Option(
-            ["--json-limit"], type=kind, metavar="N", help=said, expose_value=False, callback=limit_json
-        )
-        command.params.append(limit)
-    return command
-
-
 class LazyGroup(click.Group):
     """A group whose commands lie in modules: `karat.cli.COMMAND`, `karat.cli.GROUP.COMMAND`, or where `homes` says.
 
@@ -95,12 +77,26 @@ class LazyGroup(click.Group):
         return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command, or None for an unknown one."""
+        """The command, with a heading for its examples and a limit for JSON where it writes any; None for an unknown one."""
         if cmd_name not in self.summaries:
             return None
         module, _, function = self._homes.get(cmd_name, f"{cmd_name}:command").partition(":")
         command: click.Command = getattr(import_module(f"{self._package}.{module}"), function)
-        return _prepared(command)
+        if command.epilog and not command.epilog.startswith("\b"):
+            examples = command.epilog.strip("\n")
+            heading = "Examples" if "\n" in examples else "Example"
+            command.epilog = f"\b\n{heading}:\n{examples}"
+        names = {name for one in command.params if isinstance(one, click.Option) for name in one.opts}
+        if "--json" in names and "--json-limit" not in names:
+            said = "At most N entries of each list on stdout, with a count of the rest; 0: all (the default)."
+            limit: dict[str, Any] = {
+                "type": click.IntRange(min=0),
+                "metavar": "N",
+                "expose_value": False,
+                "callback": limit_json,
+            }
+            command.params.append(click.Option(["--json-limit"], help=said, **limit))
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""

@@ -27,10 +27,6 @@ _told: list[bool] = []
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def _fail_on(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's
-    return parse_fail_on(words, "--fail-on", f"{context.command_path} --help") if words else None
-
-
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 
 jobs_option = click.option(
@@ -41,7 +37,9 @@ fail_on_option = click.option(
     "--fail-on",
     multiple=True,
     metavar="WHAT",
-    callback=_fail_on,
+    callback=lambda context, _, words: (
+        parse_fail_on(words, "--fail-on", f"{context.command_path} --help") if words else None
+    ),
     help="Exit with 1 on findings of this severity or worse: fail (default), warn, info or none; or also on this kind of "
     "finding. Repeatable.",
 )

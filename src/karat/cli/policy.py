@@ -89,7 +89,7 @@ def gate_command(
     from karat.config import load
     from karat.policy.evidence import changed_sources, merge
     from karat.policy.gate.decision import SCHEMA, gate, lines
-    from karat.policy.gate.project import imports, journal_folders, policy_of, rewritten
+    from karat.policy.gate.project import journal_folders, policy_of, rewritten
     from karat.policy.journal import run_of, tested_commit, top_of
     from karat.report.terminal import say
     from karat.report.words import severity_counts
@@ -104,7 +104,9 @@ def gate_command(
     merged = merge(journal_folders(places, config), run=run_of(os.environ), commit=commit)
     merged = replace(merged, findings=(*merged.findings, *changed_sources(merged, top_of(Path.cwd()))))
     rewriting = {"--update-baseline", "--add-to-baseline"}
-    if (named := imports(config, Path.cwd())) and complete is None and config.policy.complete:
+    namespaces, root = config.policy.namespaces, config.file.parent if config.file else Path.cwd()
+    named = f"{', '.join(namespaces)} (found from {root})" if namespaces else ""
+    if named and complete is None and config.policy.complete:
         said = (
             f"expected --complete or --partial, found neither: karat.toml says complete = true, and that imports {named};"
             " a configuration alone does not make karat run code"

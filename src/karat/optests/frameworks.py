@@ -29,17 +29,11 @@ def framework_of(function: Callable[..., Any], *, backward: object = None, paddl
         kind = owner if isinstance(owner, type) else type(owner)
         made_by += [base.__module__ for base in kind.__mro__]
     for hints in (made_by, _used(layers[-1])):
-        found = set(map(_known, hints))
+        found = {hint.partition(".")[0] for hint in hints}
         for name in KNOWN:
-            if name in found:
+            if name in found or (name == "jax" and "jaxlib" in found):
                 return name
     return "paddle" if paddle_style and "paddle" in sys.modules else "numpy"
-
-
-def _known(module: str) -> str:
-    first = module.partition(".")[0]
-    first = {"jaxlib": "jax"}.get(first, first)
-    return first if first in KNOWN else ""
 
 
 def _layers(function: Any) -> Iterator[Any]:

@@ -285,37 +285,15 @@ def gradient(case: OpCase) -> None:
     require_evidence(report)
 
 
-def second_order(case: OpCase) -> None:
-    """The second derivatives that are claimed are there, and right."""
-    __tracebackhide__ = True
-    _claim(case, "second order", lambda one: one.order == 2, order=2)
-
-
-def forward_mode(case: OpCase) -> None:
-    """The forward mode that is claimed is there, and right."""
-    __tracebackhide__ = True
-    _claim(case, "forward mode", lambda one: one.mode == "forward", modes=("reverse", "forward"))
-
-
-def in_place(case: OpCase) -> None:
-    """The in-place form gives the same bits, forward and backward."""
-    __tracebackhide__ = True
-    _law(case, "in-place", in_place=case.spec.in_place)
-
-
-def non_contiguous(case: OpCase) -> None:
-    """Inputs with gaps in memory give the same gradients."""
-    __tracebackhide__ = True
-    _law(case, "non-contiguous")
-
-
-def _law(case: OpCase, name: str, **more: Any) -> None:
+def _law(case: OpCase, name: str) -> None:
     import pytest
+
+    __tracebackhide__ = True
 
     with running(case) as made:
         problem = _problem(made)
         rng = np.random.default_rng(case.seed)
-        found = check_properties(problem, rng=rng, which=(name,), **more)
+        found = check_properties(problem, rng=rng, which=(name,), in_place=case.spec.in_place)
     failed = [one for one in found if one.verdict is GradVerdict.FAIL]
     if failed:
         raise AssertionError(f"{case.id}: {name}: {'; '.join(one.detail for one in failed)}")
@@ -393,6 +371,12 @@ def _listed(result: Any) -> list[Any]:
     return [result]
 
 
+# The in-place form gives the same bits, and inputs with gaps in memory the same gradients.
+in_place, non_contiguous = (partial(_law, name=name) for name in ("in-place", "non-contiguous"))
+second_order = partial(_claim, what="second order", is_of_it=lambda one: one.order == 2, order=2)
+forward_mode = partial(
+    _claim, what="forward mode", is_of_it=lambda one: one.mode == "forward", modes=("reverse", "forward")
+)
 _ORDINARY = ("float64", "complex128", "float32", "complex64")
 
 KINDS: dict[str, tuple[Callable[[OpCase], bool], Callable[[OpCase], None]]] = {

@@ -129,11 +129,6 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
     inputs = (d.inputs.items() for one in known.values() for d in one.declared if d.op == op)
     declared = {name.casefold(): name for name, dtype in chain(*inputs) if is_differentiable(dtype)}
     about = [entry for entry in entries if entry.covers("gradient", op)]
-
-    def without(name: str, column: Column) -> CellState:
-        exempt = any(entry.speaks_of(test, name, column.dtype) for entry in about for test in tests)
-        return "exempt" if exempt else "missing"
-
     by_column: dict[Column, list[Evidence]] = {}
     for e in evidence:
         column = Column(device=e.device, dtype=e.dtype, mode=e.mode, order=e.order)
@@ -155,7 +150,10 @@ def _row(op: str, known: Mapping[str, KnownTest], entries: Sequence[Exemption], 
         for e in mine:
             key, state = e.input.casefold(), _state(e)
             best[key] = max(best.get(key, state), state, key=lambda s: (s == "failed", STATES.index(s)))
-        states = {name: best.get(key) or without(name, column) for key, name in sorted(names.items())}
+        states: dict[str, CellState] = {}
+        for key, name in sorted(names.items()):
+            exempt = any(entry.speaks_of(test, name, column.dtype) for entry in about for test in tests)
+            states[name] = best.get(key, "exempt" if exempt else "missing")
         if not states:
             continue
         gravest = min(states.values(), key=STATES.index)
@@ -179,9 +177,19 @@ def lines(found: Coverage, *, every: bool = False) -> Iterator[Line]:
     rows = [row for row in found.rows if every or len(found.rows) <= _MANY or row.state not in _FINE]
     if rows:
         room = min(40, max(len(printable(row.op)) for row in rows))
-        labels, devices = _labels(found.columns), ""
-        for device, mine in groupby(labels, key=lambda column: column.device):
-            devices += f" {printable(device)}".ljust(sum(len(labels[column]) + 1 for column in mine))
+        labels: dict[Column, str] = {}
+        devices = ""
+        for device, mine in groupby(found.columns, key=lambda column: column.device):
+            # `f64`, `f64→` forward, `f64²` of second order; together at least as wide as their device's name.
+            each = {}
+            for column in mine:
+                order = {1: "", 2: "²", 3: "³"}.get(column.order, f"^{column.order}")
+                mode = "→" if column.mode == "forward" else ""
+                each[column] = f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
+            lack = len(printable(device)) - len(" ".join(each.values()))
+            each[list(each)[-1]] += " " * max(0, lack)
+            labels |= each
+            devices += f" {printable(device)}".ljust(sum(len(label) + 1 for label in each.values()))
         yield ((" " * room + devices.rstrip(), "dim"),)
         yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in labels.values()), "bold"))
         for row in rows:
@@ -200,24 +208,17 @@ def lines(found: Coverage, *, every: bool = False) -> Iterator[Line]:
     yield (("".join(found.summary), "bold"),)
 
 
-def _labels(columns: Sequence[Column]) -> dict[Column, str]:
-    """`f64`, `f64→` forward, `f64²` of second order; together at least as wide as their device's name."""
-    labels: dict[Column, str] = {}
-    for device, mine in groupby(columns, key=lambda column: column.device):
-        each = {}
-        for column in mine:
-            order = {1: "", 2: "²", 3: "³"}.get(column.order, f"^{column.order}")
-            mode = "→" if column.mode == "forward" else ""
-            each[column] = f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
-        lack = len(printable(device)) - len(" ".join(each.values()))
-        each[list(each)[-1]] += " " * max(0, lack)
-        labels |= each
-    return labels
-
-
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
     answer = "".join(found.summary)
+    heads = ['<tr><th class="op" rowspan="2" scope="col">op</th>']
+    for device, mine in groupby(found.columns, key=lambda column: column.device):
+        heads.append(f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{html.text(device)}</th>')
+    heads.append("</tr><tr>")
+    for column in found.columns:
+        order = {1: "", 2: "second order", 3: "third order"}.get(column.order, f"order {column.order}")
+        mode = html.text(", ".join(part for part in (column.mode, order) if part))
+        heads.append(f'<th scope="col">{html.text(column.dtype)}<small>{mode}</small></th>')
     marks = "".join(f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>' for state in reversed(STATES))
     body = html.fill(
         html.asset("karat.policy", "page/coverage.html"),
@@ -225,24 +226,12 @@ def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
             "top": html.head(answer, about=title),
             "findings": html.findings([one for one in found.findings if one.severity is not Severity.INFO]),
             "bar": html.filter_bar("ops", html.states(found.states, _TONES)),
-            "head": "".join(_page_head(found.columns)),
+            "head": "".join([*heads, "</tr>"]),
             "rows": "\n".join(_page_row(row, found.columns) for row in found.rows),
             "legend": f'{marks}<span class="key"><b>·</b>not required</span>',
         },
     )
     return html.page(title=answer, body=body, style=html.asset("karat.policy", "page/coverage.css"))
-
-
-def _page_head(columns: Sequence[Column]) -> Iterator[str]:
-    yield '<tr><th class="op" rowspan="2" scope="col">op</th>'
-    for device, mine in groupby(columns, key=lambda column: column.device):
-        yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{html.text(device)}</th>'
-    yield "</tr><tr>"
-    for column in columns:
-        order = {1: "", 2: "second order", 3: "third order"}.get(column.order, f"order {column.order}")
-        mode = html.text(", ".join(part for part in (column.mode, order) if part))
-        yield f'<th scope="col">{html.text(column.dtype)}<small>{mode}</small></th>'
-    yield "</tr>"
 
 
 def _page_row(row: Row, columns: Sequence[Column]) -> str:

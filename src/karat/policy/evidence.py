@@ -204,24 +204,23 @@ def _tests(journals: Sequence[EvidenceJournal]) -> dict[str, KnownTest]:
     for journal, test, line, record in said:
         if newest.get((journal.group, test), ("", journal.origin))[1] == journal.origin:
             kept.setdefault(test, {})[line] = record
-    return {test: known_of(test, list(kept[test].values())) for test in sorted(kept)}
-
-
-def known_of(test: str, records: Iterable[Record]) -> KnownTest:
-    kinds: dict[type, list[Any]] = {}
-    for record in records:
-        kinds.setdefault(type(record), []).append(record)
-    outcomes: dict[str, ItemOutcome] = {}
-    for one in kinds.get(ItemOutcome, ()):
-        first = outcomes.setdefault(one.item, one)
-        if _RANK[one.outcome] > _RANK[first.outcome]:
-            outcomes[one.item] = one
-    return KnownTest(
-        test=test,
-        collected=tuple(kinds.get(Collected, ())),
-        declared=tuple(kinds.get(OpTested, ())),
-        evidence=tuple(kinds.get(Evidence, ())),
-        reports=tuple(kinds.get(Reported, ())),
-        no_grads=tuple(kinds.get(NoGradAsked, ())),
-        outcomes=tuple(outcomes.values()),
-    )
+    tests: dict[str, KnownTest] = {}
+    for test in sorted(kept):
+        kinds: dict[type, list[Any]] = {}
+        for record in kept[test].values():
+            kinds.setdefault(type(record), []).append(record)
+        outcomes: dict[str, ItemOutcome] = {}
+        for one in kinds.get(ItemOutcome, ()):
+            first = outcomes.setdefault(one.item, one)
+            if _RANK[one.outcome] > _RANK[first.outcome]:
+                outcomes[one.item] = one
+        tests[test] = KnownTest(
+            test=test,
+            collected=tuple(kinds.get(Collected, ())),
+            declared=tuple(kinds.get(OpTested, ())),
+            evidence=tuple(kinds.get(Evidence, ())),
+            reports=tuple(kinds.get(Reported, ())),
+            no_grads=tuple(kinds.get(NoGradAsked, ())),
+            outcomes=tuple(outcomes.values()),
+        )
+    return tests

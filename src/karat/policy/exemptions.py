@@ -108,7 +108,6 @@ KEYS = tuple(name for name in Exemption.__struct_fields__ if name not in {"path"
 class ExemptionFile(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Exemption, ...] = ()
     findings: tuple[Finding, ...] = ()
-    path: str = ""
 
 
 def _names(test: str) -> tuple[str, ...]:
@@ -137,11 +136,10 @@ class ByOp:
 
 def read(path: Path, shown: str | None = None) -> ExemptionFile:
     """The exemptions of a file; a file that is not there has none."""
-    name = shown or path.name
     try:
-        return parse(read_plain(path, TEXT), name)
+        return parse(read_plain(path, TEXT), shown or path.name)
     except FileNotFoundError:
-        return ExemptionFile(path=name)
+        return ExemptionFile()
     except OSError as error:
         text = f"cannot read {path}: {error.strerror or error}"
         raise CannotVerify(text, next_command=Command("ls", "-l", str(path))) from error
@@ -152,7 +150,7 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
         text = data.decode("utf-8")
         document = toml.loads(text)
     except ValueError as error:
-        return ExemptionFile(findings=(_invalid(f"{path}: expected TOML, found: {error}", path, 0),), path=path)
+        return ExemptionFile(findings=(_invalid(f"{path}: expected TOML, found: {error}", path, 0),))
     known = ("schema", "exemption")
     found = [
         _invalid(f"{path}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})", path, 0)
@@ -183,7 +181,7 @@ def parse(data: bytes, path: str = "exemptions.toml") -> ExemptionFile:
         if first is not made:
             text = f"{made.label}: repeats the entry of line {first.line}; keep one of the two"
             found.append(_invalid(text, path, line))
-    return ExemptionFile(entries=tuple(entries.values()), findings=tuple(found), path=path)
+    return ExemptionFile(entries=tuple(entries.values()), findings=tuple(found))
 
 
 def _entry(table: object, path: str, line: int) -> Exemption | Finding:

@@ -22,14 +22,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import asdict
 
-from karat.findings import CannotVerify, Finding, warn
+from karat.findings import CannotVerify, Finding, fail
 from karat.gradients.report import GradComparison, GradVerdict
 from karat.gradients.session import Declared, Event, NoGrad
 from karat.policy.tested import names_and_files
 from karat.report.json import sayable
 from karat.report.words import cut, few
 from karat.system import ci, git
-from karat.system.command import Command
 from karat.system.foreign.limits import CLOSED
 
 SCHEMA = "karat.evidence/1"
@@ -212,7 +211,7 @@ def read_journal(path: Path) -> EvidenceJournal:
     if wrong:
         pass
     elif ended is None:
-        wrong = "it has no last line: its worker was killed, or is still running"
+        wrong = "it has no last line, the seal: its worker was killed or is still running, or it was cut off"
     elif "." in ended.uncollected:
         wrong = "it ended while tests were being collected"
     elif ended.uncollected:
@@ -223,12 +222,8 @@ def read_journal(path: Path) -> EvidenceJournal:
 def _damaged(
     journal: EvidenceJournal, what: str, so: str = "what it holds is used, what it lacks is unknown"
 ) -> EvidenceJournal:
-    finding = warn(
-        "evidence-damaged",
-        f"{journal.path}: {what}; {so}",
-        path=journal.path,
-        next=str(Command("tail", "-c", "300", journal.path)),
-    )
+    again = "pytest --karat-evidence=DIR  # again, into an empty folder"
+    finding = fail("evidence-damaged", f"{journal.path}: {what}; {so}", path=journal.path, next=again)
     return msgspec.structs.replace(journal, findings=(finding,))
 
 
@@ -269,9 +264,6 @@ class Recorder:
         self.begin()  # a session without a word about gradients has a journal, too
         said: dict[str, Any] = {"ran": ran, "uncollected": tuple(uncollected), "whole": whole}
         self._append(Ended(exit_status=exit_status, seal=self._seal.hexdigest(), **said))
-        self.close()
-
-    def close(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -51,25 +51,11 @@ def unit_of_item(item: pytest.Item) -> str:
     return unit_of(item.nodeid) if op is None else f"{unit_of(item.nodeid)}[{op}]"
 
 
-def is_narrowed(config: pytest.Config) -> bool:
-    """Whether paths or options left anything out."""
-    source = getattr(config, "args_source", None)
-    below = config.invocation_params.dir != config.rootpath
-    named = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
-    return named or any(config.getoption(option, None) for option in _NARROWING)
-
-
-class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    folder: str
-    session: str
-    narrowed: bool
-
-
 class GateSession:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._worker: Any = getattr(config, "workerinput", None)
-        self._shared: SessionInfo | None = None
+        self._shared: tuple[str, str, bool] | None = None  # Folder and session, and whether anything was left out.
         self._recorder: Recorder | None = None
         self._stop: Callable[[], None] | None = None
         self._scratch: str | None = None
@@ -90,19 +76,21 @@ class GateSession:
         """Before any test, and before xdist starts its workers."""
         if any(self._config.getoption(word, False) for word in _LIST_ONLY):
             return
-        given = (self._worker or {}).get(_KEY)
-        if given:
-            self._shared = msgspec.json.decode(given, type=SessionInfo)
-        else:
+        self._shared = (self._worker or {}).get(_KEY)
+        if self._shared is None:
             asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
             if not asked:
                 self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
             folder = str(self._scratch or self._config.invocation_params.dir / asked)
-            session, narrowed = os.urandom(6).hex(), is_narrowed(self._config)
-            self._shared = SessionInfo(folder=folder, session=session, narrowed=narrowed)
+            # Whether paths or options left anything out.
+            source = getattr(self._config, "args_source", None)
+            below = self._config.invocation_params.dir != self._config.rootpath
+            narrowed = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
+            narrowed |= any(self._config.getoption(option, None) for option in _NARROWING)
+            self._shared = folder, os.urandom(6).hex(), narrowed
         name = self._worker["workerid"] if self._worker else "main"
-        suite = self._config.rootpath
-        self._recorder = Recorder(self._shared.folder, session=self._shared.session, worker=name, suite=suite)
+        folder, session, _ = self._shared
+        self._recorder = Recorder(folder, session=session, worker=name, suite=self._config.rootpath)
         try:
             self._recorder.begin()
         except KaratError as error:
@@ -113,7 +101,7 @@ class GateSession:
     def pytest_configure_node(self, node: Any) -> None:
         """Hands folder and session to a worker of xdist."""
         if self._shared is not None:
-            node.workerinput[_KEY] = msgspec.json.encode(self._shared).decode()
+            node.workerinput[_KEY] = self._shared
 
     # Collecting
 
@@ -215,12 +203,12 @@ class GateSession:
             return
         self._stop()
         stopped = bool(session.shouldstop or session.shouldfail)
-        whole = not self._shared.narrowed and not stopped and int(session.exitstatus) in {0, 1}
+        folder, name, narrowed = self._shared
+        whole = not narrowed and not stopped and int(session.exitstatus) in {0, 1}
         self._recorder.end(int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole)
         if self._worker is None and self._config.getoption("karat_policy"):
-            folder, root = Path(self._shared.folder), self._config.rootpath
             try:
-                code, self._lines = judge(folder, self._shared.session, root)
+                code, self._lines = judge(Path(folder), name, self._config.rootpath)
             except KaratError as error:
                 code = int(error.exit_code)
                 self._lines = [f"karat: {error}", f"next: {error.next_command}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from karat.findings import CannotVerify, Finding, Severity
 from karat.report.markdown import code, fit_bytes, prose
-from karat.report.words import printable
+from karat.report.words import cut, printable
 from karat.system.command import Command
 
 MOST_ANNOTATIONS = 10
@@ -69,9 +69,8 @@ def findings_summary(headline: str, findings: Iterable[Finding], room: int) -> s
 
 
 def _message(text: str) -> str:
-    cut = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
-    cut = "\n".join(printable(line) for line in cut.split("\n"))
-    return cut.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    shown = "\n".join(printable(line) for line in cut(text, _LONGEST_MESSAGE).split("\n"))
+    return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -80,29 +80,26 @@ def findings(found: Iterable[Finding]) -> str:
     shown, folded, quiet = [], [], []
     known = list(found)
     for severity in Severity:
-        items = [_finding(one) for one in known if one.severity is severity]
+        items, tone = [], TONES[severity]
+        for one in (one for one in known if one.severity is severity):
+            title = f' title="{text(KINDS[one.kind].meaning)}"' if one.kind in KINDS else ""
+            where = "".join(f"<code>{text(part)}</code>" for part in (one.path, one.metric) if part)
+            after = f'<p class="next"><code data-copy="command">{text(one.next)}</code></p>' if one.next else ""
+            said = (
+                f'<p class="where"><b{title}>{text(one.kind)}</b>{where}</p><p class="sentence">{text(one.message)}</p>'
+            )
+            items.append(f'<li class="finding {tone}">{badge(severity.value, tone)}<div>{said}{after}</div></li>')
         if severity is Severity.INFO:
             quiet = items
         else:
             shown += items[:_SHOWN]
             folded += items[_SHOWN:]
     parts = [f'<ul class="findings">{"".join(shown)}</ul>'] if shown else []
-    for items, said in ((folded, "more"), (quiet, "for information")):
-        if items:
-            listed = f'<ul class="findings">{"".join(items)}</ul>'
-            parts.append(f"<details><summary>{len(items):,} {said}</summary>{listed}</details>")
+    for hidden, what in ((folded, "more"), (quiet, "for information")):
+        if hidden:
+            listed = f'<ul class="findings">{"".join(hidden)}</ul>'
+            parts.append(f"<details><summary>{len(hidden):,} {what}</summary>{listed}</details>")
     return f"<section><h2>Findings</h2>{''.join(parts)}</section>" if parts else ""
-
-
-def _finding(one: Finding) -> str:
-    tone = TONES[one.severity]
-    title = f' title="{text(KINDS[one.kind].meaning)}"' if one.kind in KINDS else ""
-    where = "".join(f"<code>{text(part)}</code>" for part in (one.path, one.metric) if part)
-    after = f'<p class="next"><code data-copy="command">{text(one.next)}</code></p>' if one.next else ""
-    said = (
-        f'<p class="where"><b{title}>{text(one.kind)}</b>{where}</p><p class="sentence">{text(one.message)}</p>{after}'
-    )
-    return f'<li class="finding {tone}">{badge(one.severity.value, tone)}<div>{said}</div></li>'
 
 
 def table(noun: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]], tones: Mapping[str, str]) -> str:

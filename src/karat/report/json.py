@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -43,12 +43,10 @@ def _command(value: object) -> str:
     return str(value)
 
 
-def encode_report(
-    schema: str, report: Any, *, fail_on: Sequence[str] = ("fail",), code: int | None = None, **more: Any
-) -> bytes:
+def encode_report(schema: str, report: Any, *, code: int | None = None, **more: Any) -> bytes:
     """A struct that is written as it is, with its findings, the exit code that they deserve unless told, and more fields."""
     plain = msgspec.to_builtins(msgspec.structs.replace(report, findings=()), enc_hook=_command)
-    code = int(exit_code(report.findings, fail_on=fail_on)) if code is None else int(code)
+    code = int(exit_code(report.findings)) if code is None else int(code)
     found = [finding_json(finding) for finding in report.findings]
     return encode({"schema": schema, "exit_code": code, **plain, **more, "findings": found})
 

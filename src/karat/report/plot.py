@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -32,14 +31,21 @@ def overlay(old: Curve | None, new: Curve | None, *, width: int, height: int) ->
     # What falls by orders of magnitude is a line along the bottom unless the scale is one of them.
     orders = bool((finite > 0).all()) and float(finite.max()) > 100 * float(finite.min())
     low, high = float(finite.min()), float(finite.max())
-    limits = (math.log(low), math.log(high)) if orders else (low, high)
+    floor, top = (math.log(low), math.log(high)) if orders else (low, high)
     first, last = (int(pick([curve.steps[at] for _, curve in curves])) for pick, at in ((min, 0), (max, -1)))
     wide = min(width, last - first + 1)
     grid = [[" "] * wide for _ in range(height)]
     for mark, curve in curves:
-        for column, share in _shares(curve, (first, last, wide), limits, orders=orders):
-            row = height - 1 - round(share * (height - 1))
-            grid[row][column] = mark if grid[row][column] in {" ", mark} else "*"
+        columns = (curve.steps - first) * wide // max(last - first + 1, 1)
+        for column in np.unique(columns).tolist():
+            values = curve.values[columns == column]
+            values = values[np.isfinite(values)]
+            if len(values):  # a column is as high as the mean of its values
+                values = np.log(values) if orders else values
+                # Halves first: two huge values may be further apart than a float can say.
+                share = (float(np.mean(values / 2)) - floor / 2) / (top / 2 - floor / 2) if top > floor else 0.5
+                row = height - 1 - round(min(max(share, 0.0), 1.0) * (height - 1))
+                grid[row][column] = mark if grid[row][column] in {" ", mark} else "*"
     labels = [f"{high:.5g}", *[""] * (height - 2), f"{low:.5g}"]
     room = max(map(len, labels))
     drawn = [f"{label:>{room}} |{''.join(cells)}".rstrip() for label, cells in zip(labels, grid, strict=True)]
@@ -49,22 +55,6 @@ def overlay(old: Curve | None, new: Curve | None, *, width: int, height: int) ->
         f"{'':>{room}}  {first}{end.rjust(max(wide - len(str(first)), len(end) + 1))}",
     ]
     return drawn, " (logarithmic)" if orders else ""
-
-
-def _shares(
-    curve: Curve, span: tuple[int, int, int], limits: tuple[float, float], *, orders: bool
-) -> Iterator[tuple[int, float]]:
-    """How high each column that has a value lies: the mean of its values."""
-    (first, last, wide), (low, high) = span, limits
-    columns = (curve.steps - first) * wide // max(last - first + 1, 1)
-    for column in np.unique(columns).tolist():
-        values = curve.values[columns == column]
-        values = values[np.isfinite(values)]
-        if len(values):
-            # Halves first: two huge values may be further apart than a float can say.
-            values = np.log(values) if orders else values
-            share = (float(np.mean(values / 2)) - low / 2) / (high / 2 - low / 2) if high > low else 0.5
-            yield int(column), min(max(share, 0.0), 1.0)
 
 
 def distance(old: Curve, new: Curve, *, width: int) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -40,6 +40,32 @@ def render(findings: Sequence[Finding], tool: Tool, *, exit_code: int, propertie
     if len(shown) < len(findings):
         text = f"{len(findings) - len(shown):,} more findings are left out: viewers refuse more than {_MOST:,}"
         invocation["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+    seen: Counter[str] = Counter()
+    results: list[dict[str, Any]] = []
+    for finding in shown:
+        print_ = fingerprint(finding)
+        seen[print_] += 1
+        uri, relative = _uri(finding.path)
+        location: dict[str, Any] = {
+            "physicalLocation": {
+                "artifactLocation": {"uri": uri, "uriBaseId": "SRCROOT"} if relative else {"uri": uri},
+                # GitHub shows nothing without a line.
+                "region": {"startLine": max(line_of(finding), 1)},
+            }
+        }
+        if name := finding.numbers.get("class"):
+            location["logicalLocations"] = [{"fullyQualifiedName": str(name), "kind": "type"}]
+        results.append(
+            {
+                "ruleId": finding.kind,
+                "ruleIndex": kinds.index(finding.kind),
+                "level": _LEVELS[finding.severity],
+                # A message may hold links, and a name must not be one.
+                "message": {"text": finding.message.replace("](", "\\](")},
+                "locations": [location],
+                "partialFingerprints": {"karatFinding/v1": f"{print_}:{seen[print_]}"},
+            }
+        )
     run = {
         "tool": {
             "driver": {
@@ -52,7 +78,7 @@ def render(findings: Sequence[Finding], tool: Tool, *, exit_code: int, propertie
         "columnKind": "utf16CodeUnits",
         "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The folder in which karat ran."}}},
         "invocations": [invocation],
-        "results": list(_results(shown, kinds)),
+        "results": results,
         "properties": properties,
     }
     return encode({"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]})
@@ -71,32 +97,6 @@ def _rule(kind: str, findings: Sequence[Finding], tool: Tool) -> dict[str, Any]:
         "defaultConfiguration": {"level": _LEVELS[gravest]},
         "properties": {"tags": list(tool.tags), "precision": "high"},
     }
-
-
-def _results(findings: Sequence[Finding], kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
-    seen: Counter[str] = Counter()
-    for finding in findings:
-        print_ = fingerprint(finding)
-        seen[print_] += 1
-        uri, relative = _uri(finding.path)
-        location: dict[str, Any] = {
-            "physicalLocation": {
-                "artifactLocation": {"uri": uri, "uriBaseId": "SRCROOT"} if relative else {"uri": uri},
-                # GitHub shows nothing without a line.
-                "region": {"startLine": max(line_of(finding), 1)},
-            }
-        }
-        if name := finding.numbers.get("class"):
-            location["logicalLocations"] = [{"fullyQualifiedName": str(name), "kind": "type"}]
-        yield {
-            "ruleId": finding.kind,
-            "ruleIndex": kinds.index(finding.kind),
-            "level": _LEVELS[finding.severity],
-            # A message may hold links, and a name must not be one.
-            "message": {"text": finding.message.replace("](", "\\](")},
-            "locations": [location],
-            "partialFingerprints": {"karatFinding/v1": f"{print_}:{seen[print_]}"},
-        }
 
 
 def fingerprint(finding: Finding) -> str:

@@ -91,11 +91,6 @@ def say(text: str, stream: IO[str] | None = None) -> None:
     print(log_line(text), file=stream or sys.stdout)
 
 
-def advice_label(command: str) -> str:
-    """What stands in front of a command that a report names."""
-    return "to take it" if takes(command) else "next"
-
-
 def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     """A finding in full: severity, kind and place, the sentence, the next command."""
     where = short_path(finding.path, root)
@@ -104,7 +99,7 @@ def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
     yield (f"{severity.value:<4} ", STYLES[severity]), (f"{finding.kind}  ", "bold"), (where, "")
     yield ((f"     {finding.message}", ""),)
     if finding.next:
-        yield (f"     {advice_label(finding.next)}: ", "dim"), (finding.next, COMMAND)
+        yield (f"     {'to take it' if takes(finding.next) else 'next'}: ", "dim"), (finding.next, COMMAND)
 
 
 def by_kind(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -64,7 +65,15 @@ class Checkup(msgspec.Struct, frozen=True):
 
 def examine(folder: Path, env: Mapping[str, str], *, offline: bool = False) -> Checkup:
     """All checks; with `offline`, no server is asked."""
-    config, configured = _configuration(folder)
+    config = Config()
+    try:
+        config = load(folder)
+        configured = Check("configuration", "ok", str(config.file))
+        if config.file is None:
+            lacks = "no karat.toml: goldens are found by their names"
+            configured = Check("configuration", "missing", lacks, "karat init")
+    except UsageError as error:
+        configured = Check("configuration", "fail", str(error), error.next_command)
     address = env.get("RAY_ADDRESS", "")
     checks = [
         *_git(folder),
@@ -97,18 +106,6 @@ def _git(folder: Path) -> Iterator[Check]:
             yield Check("repository", "ok", str(root))
     except CannotVerify as error:
         yield Check("repository", "fail", str(error), error.next_command)
-
-
-def _configuration(folder: Path) -> tuple[Config, Check]:
-    try:
-        config = load(folder)
-    except UsageError as error:
-        return Config(), Check("configuration", "fail", str(error), error.next_command)
-    if config.file is None:
-        return config, Check(
-            "configuration", "missing", "no karat.toml: goldens are found by their names", "karat init"
-        )
-    return config, Check("configuration", "ok", str(config.file))
 
 
 def _tokens(config: Config, env: Mapping[str, str], *, offline: bool) -> Iterator[Check]:
@@ -152,21 +149,17 @@ def _extras() -> Iterator[Check]:
         if (named := re.search(r"extra == ['\"]([\w-]+)", marker)) and named[1] not in _OURS:
             wanted.setdefault(named[1], []).append(re.split(r"[^\w.-]", requirement.strip())[0])
     for extra, names in sorted(wanted.items()):
-        versions = {name: _version(name) for name in names}
-        if lacks := ", ".join(name for name, found in versions.items() if found is None):
+        versions: dict[str, str] = {}
+        for name in names:
+            with suppress(metadata.PackageNotFoundError):
+                versions[name] = metadata.version(name)
+        if lacks := ", ".join(name for name in names if name not in versions):
             used = _WHAT_FOR.get(extra, "")
             yield Check(
                 f"extra {extra}", "missing", f"to {used}: lacks {lacks}", Command("pip", "install", f"karat[{extra}]")
             )
         else:
             yield Check(f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _part(name: str, asked: Callable[[], str], *, wanted: bool = False) -> Check:

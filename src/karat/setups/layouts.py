@@ -100,7 +100,11 @@ def _layouts(root: Path, files: Sequence[str]) -> Iterator[Layout]:
         if taken:
             own = PathFilter(load_preset(name).paths) if name != "losses" else PathFilter(DEFAULT_GLOBS)
             folders = {str(PurePosixPath(path).parent) for path in taken if not own(path)}
-            found.append(_layout(name, taken, [*_globs(folders, loose)]))
+            paths = [f"{folder}/{loose}" if folder != "." else loose for folder in sorted(folders)]
+            if len(paths) > 3:  # one for all of a folder's sub-folders
+                above = os.path.commonpath(folders)
+                paths = [f"{above}/**/{loose}" if above else f"**/{loose}"]
+            found.append(_layout(name, taken, paths))
             inside = {*taken}
             left = [path for path in left if path not in inside and not own(path)]
     if goldens := [*filter(PathFilter(DEFAULT_GLOBS), left)]:
@@ -130,15 +134,6 @@ def _with_content(
         return golden is not None and bool(fits(golden))
 
     return [path for paths in folders.values() if any(map(is_one, paths[:_LOOKED_AT])) for path in paths]
-
-
-def _globs(folders: set[str], name: str) -> Iterator[str]:
-    """One glob for each folder, or one for all of a folder's sub-folders."""
-    if len(folders) > 3:
-        above = os.path.commonpath(folders)
-        yield f"{above}/**/{name}" if above else f"**/{name}"
-    else:
-        yield from (f"{folder}/{name}" if folder != "." else name for folder in sorted(folders))
 
 
 def _sections(

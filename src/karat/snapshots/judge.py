@@ -117,7 +117,17 @@ def judge(golden: Reading, actual: Golden, book: RuleBook, path: str, config: Co
     findings: list[Finding] = [f for f in golden.findings if f.severity is Severity.FAIL]
     if isinstance(expected, Series) and isinstance(actual, Series):
         results, told = gate_series(expected, actual, judging)
-        findings += [*told, *_between(expected, actual)]
+        findings += told
+        # Steps that the golden does not have before its last; those behind it are told by the gate.
+        for name, metric in expected.metrics.items():
+            got = actual.metrics.get(name)
+            new = np.setdiff1d(got.steps, metric.steps) if got is not None and len(metric.steps) else metric.steps[:0]
+            new = new[new < metric.steps[-1]] if len(new) else new
+            if len(new):
+                more = f"{count(len(new), 'step')} more: {few(new.tolist(), 5)}"
+                findings.append(
+                    fail("missing-golden", f"{name}: expected the golden's steps, found {more}", metric=name)
+                )
     elif isinstance(expected, Table) and isinstance(actual, Table):
         results, told = gate_table(expected, actual, judging)
         findings += told
@@ -130,20 +140,6 @@ def judge(golden: Reading, actual: Golden, book: RuleBook, path: str, config: Co
     findings += exemptions.findings(results)
     ordered = sorted(results, key=lambda r: (r.outcome in _GOOD, not absent(r), r.outcome.rank, r.metric))
     return Judged(results=tuple(ordered), findings=tuple(findings))
-
-
-def _between(golden: Series, actual: Series) -> Iterator[Finding]:
-    """Steps that the golden does not have before its last; those behind it are told by the gate."""
-    for name, metric in golden.metrics.items():
-        got = actual.metrics.get(name)
-        if got is not None and len(metric.steps):
-            new = np.setdiff1d(got.steps, metric.steps)
-            new = new[new < metric.steps[-1]]
-            if len(new):
-                said = (
-                    f"{name}: expected the golden's steps, found {count(len(new), 'step')} more: {few(new.tolist(), 5)}"
-                )
-                yield fail("missing-golden", said, metric=name)
 
 
 def lines(judged: Judged, golden: str, actual: Golden, expected: Golden | None) -> Iterator[str]:

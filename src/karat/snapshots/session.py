@@ -122,7 +122,7 @@ class SnapshotPlugin:
             }
             report.karat_snapshots = told  # type: ignore[attr-defined]  # the summary reads it, in any process
             if test.failed:
-                told["said"] += [f"{shown_path(p)} was not written: its test did not pass" for p in test.pending]
+                told["said"] += [f"{os.path.relpath(p)} was not written: its test did not pass" for p in test.pending]
             elif self._number == self._repeat:
                 try:
                     self._write(test, told)
@@ -175,19 +175,16 @@ class SnapshotPlugin:
         if found is not None and outcome.passed:
             test.found[target] = found
             return
-        wanted = self._wanted(test, snapshot.name, golden_path(target, test.config))
-        if wanted and not outcome.unfit:
+        # It is to be written if the glob names it, its test, or its path.
+        glob, names = self._glob, (snapshot.name, test.node, test.item.nodeid)
+        named = glob is not None and any(fnmatchcase(name, glob) for name in names)
+        if glob is not None and not named:
+            named = narrow(golden_path(target, test.config), [glob])
+        if named and not outcome.unfit:
             test.pending[target] = not target.exists()
             return
         message = "\n".join(_message(test, snapshot, target, found, outcome))
         raise AssertionError(message)
-
-    def _wanted(self, test: RunningTest, name: str, path: str) -> bool:
-        """Whether this snapshot is to be written: the glob names it, its test, or its path."""
-        if self._glob is None:
-            return False
-        named = any(fnmatchcase(text, self._glob) for text in (name, test.node, test.item.nodeid))
-        return named or narrow(path, [self._glob])
 
 
 def _message(
@@ -196,22 +193,22 @@ def _message(
     """What a failed test says: what is wrong, then what to do."""
     what = {"bundle": "tensors"}.get(snapshot.shape, snapshot.shape)
     if found is None:
-        yield f"no golden yet for the {what} {snapshot.name!r}: expected {shown_path(target)}, found none"
+        yield f"no golden yet for the {what} {snapshot.name!r}: expected {os.path.relpath(target)}, found none"
     else:
-        yield f"the {what} {snapshot.name!r} differ{'' if what == 'tensors' else 's'} from the golden {shown_path(found)}"
+        yield f"the {what} {snapshot.name!r} differ{'' if what == 'tensors' else 's'} from the golden {os.path.relpath(found)}"
         yield from outcome.said
     if outcome.unfit:
         yield f"  it cannot become the golden: {outcome.unfit}"
     if outcome.unfit and found is not None:
-        yield f"  to have no such golden any more, delete {shown_path(found)}"
+        yield f"  to have no such golden any more, delete {os.path.relpath(found)}"
     elif found is None:
         yield f"  to create it: {test.command}"
     else:
         look = Command("karat", "diff", "--only", golden_path(found, test.config))
         said = "this changes the working tree alone: git holds the golden as it was"
         if found != target:
-            look = Command("karat", "diff", shown_path(found), shown_path(target))
-            said = f"this writes {shown_path(target)}: the golden of this environment"
+            look = Command("karat", "diff", os.path.relpath(found), os.path.relpath(target))
+            said = f"this writes {os.path.relpath(target)}: the golden of this environment"
         yield f"  to review it: {test.command} && {look}"
         yield f"  ({said})"
 
@@ -238,22 +235,22 @@ def golden_path(path: Path, config: Config) -> str:
     return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else str(resolved)
 
 
-def shown_path(path: Path) -> str:
-    """A path as a person would type it here."""
-    return os.path.relpath(path)
-
-
 def summary(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], status: int) -> None:
     """What was written, what there is to say, and which snapshots nobody asks for any more."""
-    written = sorted((shown_path(Path(path)), new) for one in told for path, new in one["written"])
+    written = sorted((os.path.relpath(Path(path)), new) for one in told for path, new in one["written"])
     lines = [f"{'created' if new else 'changed'} {path}" for path, new in written[:_SHOWN]]
     if len(written) > _SHOWN:
         lines.append(f"… and {len(written) - _SHOWN:,} more")
     lines += [said for one in told for said in one["said"]]
     if written:
         lines.append(f"{count(len(written), 'snapshot')} written to the working tree; next: karat review")
-    if _is_full(reporter, told, status):
-        stale = [shown_path(path) for path in _unused(reporter, told)]
+    # Only where all tests of all named folders ran, and passed or were skipped.
+    config = reporter.config
+    left_out = any(config.getoption(name, None) for name in _PARTIAL) or any(one["partial"] for one in told)
+    left_out |= bool(reporter.stats.get("deselected"))
+    folders = all((config.invocation_params.dir / word).is_dir() for word in config.args)
+    if status == pytest.ExitCode.OK and folders and not left_out:
+        stale = [os.path.relpath(path) for path in _unused(reporter, told)]
         lines += [f"stale: no test asks for {path}" for path in stale[:_SHOWN]]
         if len(stale) > _SHOWN:
             lines.append(f"… and {len(stale) - _SHOWN:,} more")
@@ -263,15 +260,6 @@ def summary(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], statu
         reporter.section("karat: snapshots")
     for line in lines:
         reporter.write_line(log_line(line))
-
-
-def _is_full(reporter: pytest.TerminalReporter, told: list[dict[str, Any]], status: int) -> bool:
-    """Whether all tests of all named folders ran, and passed or were skipped."""
-    config = reporter.config
-    left_out = any(config.getoption(name, None) for name in _PARTIAL) or any(one["partial"] for one in told)
-    left_out |= bool(reporter.stats.get("deselected"))
-    folders = all((config.invocation_params.dir / word).is_dir() for word in config.args)
-    return status == pytest.ExitCode.OK and folders and not left_out
 
 
 def _unused(reporter: pytest.TerminalReporter, told: list[dict[str, Any]]) -> Iterator[Path]:

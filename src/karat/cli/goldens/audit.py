@@ -13,7 +13,6 @@ from karat.cli.output import Reports, fail_on_option, jobs_option, preset_option
 from karat.findings import Severity, UsageError, exit_code
 
 if TYPE_CHECKING:
-    from karat.audits.audit import AuditReport
     from karat.config import Config
     from karat.diffs.diff import DiffOptions
 
@@ -51,8 +50,10 @@ def command(
     from dataclasses import replace
 
     from karat.audits import report as reports
-    from karat.audits.audit import audit, audit_bundle, is_bundle
-    from karat.system import git
+    from karat.audits.audit import against_baseline, audit, audit_bundle, is_bundle, name_of
+    from karat.goldens import saves
+    from karat.report.baseline import BaselineFile
+    from karat.system import ci, git
     from karat.system.dates import day
 
     if update_baseline and (paths or baseline is None):
@@ -76,7 +77,19 @@ def command(
     else:
         report = audit(root, options, config.audit, today=day(os.environ))
     if baseline is not None:
-        report = _held_against(baseline, report, update=update_baseline, whole=not narrowed)
+        file, place = BaselineFile("karat.audit-baseline/1", "findings"), Path(baseline)
+        listed = file.read(place, baseline)
+        if update_baseline:  # the list is shortened first, or made
+            if not place.exists() and ci.in_ci():
+                said = f"expected the list {baseline}, found none; a list that a robot makes guards nothing"
+                raise UsageError(said, next_command="karat audit --help  # make it on your own machine, and commit it")
+            wrong = {name_of(finding) for finding in report.findings if finding.severity is not Severity.INFO}
+            # What was not looked at may be wrong still.
+            gone = {name for name in listed if name.partition(" ")[0] not in report.unjudged} - wrong
+            saves.update(place, lambda there: file.merged(there, baseline, wrong if there is None else (), gone))
+            listed = file.read(place, baseline)
+        again = typed().without({"--update-baseline"}, flags={"--update-baseline"})
+        report = against_baseline(report, listed, baseline, again, whole=not narrowed)
     return out.finish(
         "karat.audit/1",
         report,
@@ -99,28 +112,6 @@ def _opened(
     progress = progress_line(sys.stderr, "reading goldens {done}/{total}")
     fail = tuple(config.fail_on) if fail_on is None else fail_on
     return config, fail, diff_options(config, jobs=jobs, progress=progress)
-
-
-def _held_against(baseline: str, report: AuditReport, *, update: bool, whole: bool) -> AuditReport:
-    """The report with what the list forgives; with `update`, the list is shortened first, or made."""
-    from karat.audits.audit import against_baseline, name_of
-    from karat.goldens import saves
-    from karat.report.baseline import BaselineFile
-    from karat.system import ci
-
-    file, place = BaselineFile("karat.audit-baseline/1", "findings"), Path(baseline)
-    listed = file.read(place, baseline)
-    if update:
-        if not place.exists() and ci.in_ci():
-            said = f"expected the list {baseline}, found none; a list that a robot makes guards nothing"
-            raise UsageError(said, next_command="karat audit --help  # make it on your own machine, and commit it")
-        wrong = {name_of(finding) for finding in report.findings if finding.severity is not Severity.INFO}
-        # What was not looked at may be wrong still.
-        gone = {name for name in listed if name.partition(" ")[0] not in report.unjudged} - wrong
-        saves.update(place, lambda there: file.merged(there, baseline, wrong if there is None else (), gone))
-        listed = file.read(place, baseline)
-    again = typed().without({"--update-baseline"}, flags={"--update-baseline"})
-    return against_baseline(report, listed, baseline, again, whole=whole)
 
 
 _LINT_EXAMPLES = """

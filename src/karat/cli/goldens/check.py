@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from glob import escape
+from pathlib import Path
 from typing import Any
 
 import click
@@ -59,8 +61,19 @@ def command(*, identity: tuple[str, ...], rows_from: tuple[str, ...], out: Repor
     or a folder of results. Anything missing fails, and so does a check that compared nothing.
     """
     from karat.api import check
+    from karat.system.foreign.limits import read_plain
 
-    given["rows"] = [*given["rows"], *(row for file in rows_from for row in _names_in(file))]
+    given["rows"] = [*given["rows"]]
+    for file in rows_from:  # The rows that a shard's list names, as globs that fit these very names.
+        try:
+            lines = read_plain(Path(file)).decode("utf-8", "replace").splitlines()
+        except OSError as error:
+            said = f"expected to read {file}, but: {error.strerror}"
+            raise UsageError(said, next_command="karat check --help") from error
+        names = [re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in lines]
+        if not (found := [escape(name) for name in names if name and not name.startswith("#")]):
+            raise UsageError(f"expected names of rows in {file}, found none", next_command="karat check --help")
+        given["rows"] += found
     report = check(**given, identity=identity_of(identity))
     from karat.checks import text
 
@@ -69,9 +82,9 @@ def command(*, identity: tuple[str, ...], rows_from: tuple[str, ...], out: Repor
         out.write(
             json=report.to_json, junit=lambda: text.render_junit(report), html=lambda: report.to_html(str(typed()))
         )
-        found = list(report.all_findings())
+        told = list(report.all_findings())
         out.tell_ci(
-            "karat check", report.headline(), found, own_junit=True, summary=lambda room: text.summary(report, room)
+            "karat check", report.headline(), told, own_junit=True, summary=lambda room: text.summary(report, room)
         )
     except CannotVerify as error:
         if report.exit_code is not ExitCode.FAIL:
@@ -91,23 +104,4 @@ def identity_of(words: Iterable[str]) -> dict[str, str]:
         if not key.isidentifier() or not value or found.setdefault(key, value) != value:
             said = f"expected --identity KEY=VALUE, and each key once, found {word!r}"
             raise UsageError(said, next_command="karat check --help")
-    return found
-
-
-def _names_in(file: str) -> list[str]:
-    """The rows that a shard's list names, as globs that fit these very names."""
-    from glob import escape
-    from pathlib import Path
-
-    from karat.system.foreign.limits import read_plain
-
-    try:
-        lines = read_plain(Path(file)).decode("utf-8", "replace").splitlines()
-    except OSError as error:
-        raise UsageError(
-            f"expected to read {file}, but: {error.strerror}", next_command="karat check --help"
-        ) from error
-    names = [re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in lines]
-    if not (found := [escape(name) for name in names if name and not name.startswith("#")]):
-        raise UsageError(f"expected names of rows in {file}, found none", next_command="karat check --help")
     return found

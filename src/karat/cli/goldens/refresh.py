@@ -137,7 +137,20 @@ def command(*, scope: Scope | None, out: Reports, **given: Any) -> int:
         reset_goldens(Path.cwd(), is_golden, config.paths, **told)
         return 0
     check_options(where)
-    chosen = scope or _ask_scope(where.source or "")
+    source = where.source or ""
+    if scope is None and (source == "folder" or "://" in source):
+        raise UsageError(
+            "expected --scope all: a folder or bucket holds results and no jobs, so none is known to have failed",
+            next_command=typed().plus("--scope", "all"),
+        )
+    if scope is None and not (sys.stdin.isatty() and sys.stderr.isatty()):  # never a silent default
+        raise UsageError(
+            "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
+            " or --scope all (every job); there is no default",
+            next_command=typed().plus("--scope", "only-failing"),
+        )
+    question = "Refresh goldens of jobs that failed (only-failing), or of all jobs (all)?"
+    chosen: Scope = scope if scope is not None else click.prompt(question, type=click.Choice(SCOPES), err=True)
     with watch(sys.stderr, quiet=out.quiet) as (progress, notice):
         again = typed() if scope else with_options(typed(), "--scope", chosen)
         result = refresh(**given, scope=chosen, command=again, progress=progress, notice=notice)
@@ -147,24 +160,3 @@ def command(*, scope: Scope | None, out: Reports, **given: Any) -> int:
     if code:
         out.end(result.all_findings(), otherwise="karat refresh --help")
     return int(code)
-
-
-def _ask_scope(source: str) -> Scope:
-    """The scope, from whoever is there; never a silent default."""
-    if source == "folder" or "://" in source:
-        raise UsageError(
-            "expected --scope all: a folder or bucket holds results and no jobs, so none is known to have failed",
-            next_command=typed().plus("--scope", "all"),
-        )
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        answer: Scope = click.prompt(
-            "Refresh goldens of jobs that failed (only-failing), or of all jobs (all)?",
-            type=click.Choice(SCOPES),
-            err=True,
-        )
-        return answer
-    raise UsageError(
-        "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
-        " or --scope all (every job); there is no default",
-        next_command=typed().plus("--scope", "only-failing"),
-    )

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from karat.report.terminal import Line
     from karat.reviews.review import Decision, Review
 
-_only = repeatable("--only", "GLOB", "Only goldens whose path matches.")
-
 
 def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | None = None) -> Review:
     from karat.api import diff_options
@@ -51,7 +49,7 @@ def _opened(only: Sequence[str] = (), *, preset: str | None, history: bool | Non
   karat review | less                 what there is to decide, and the commands
 """
 )
-@_only
+@repeatable("--only", "GLOB", "Only goldens whose path matches.")
 @click.option("--web", is_flag=True, help="Decide in the browser, on a page that only this machine can reach.")
 @history_option
 @report_options("karat.review/1")
@@ -70,11 +68,23 @@ def review(*, only: tuple[str, ...], web: bool, history: bool | None, preset: st
         said = "expected --web or --json, found both: the page decides, the report only tells"
         raise UsageError(said, next_command="karat review --help")
     under_way = _opened(only, preset=preset, history=history)
+    at_a_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if web:
-        _serve(under_way, quiet=out.quiet)
+        from karat.reviews.server import ReviewServer, shown
+
+        # Until Ctrl-C; what is decided by then stands in git.
+        with ReviewServer(under_way) as server, suppress(KeyboardInterrupt):
+            if not out.quiet:
+                said = "the address works once, and only on this machine; Ctrl-C ends the review, and what was decided stays"
+                say(said, sys.stderr)
+            sys.stdout.write(f"{server.address()}\n")
+            sys.stdout.flush()
+            if sys.stdout.isatty():
+                shown(server.address())
+            server.serve_forever()
     elif out.wants("json"):
         out.write(json=lambda: encode_report("karat.review/1", report.report_of(under_way)))
-    elif _at_a_terminal() and under_way.causes():
+    elif at_a_terminal and under_way.causes():
         from karat.reviews.terminal import decide
 
         decide(under_way, sys.stdout)
@@ -85,28 +95,6 @@ def review(*, only: tuple[str, ...], web: bool, history: bool | None, preset: st
     if code is ExitCode.CANNOT_VERIFY and not out.quiet:
         say(f"next: {next((f.next for f in left if f.next), 'karat diff')}", sys.stderr)
     return int(code)
-
-
-def _serve(under_way: Review, *, quiet: bool) -> None:
-    """Serve the page until Ctrl-C; what is decided by then stands in git."""
-    from karat.report.terminal import say
-    from karat.reviews.server import ReviewServer, shown
-
-    with ReviewServer(under_way) as server, suppress(KeyboardInterrupt):
-        if not quiet:
-            said = (
-                "the address works once, and only on this machine; Ctrl-C ends the review, and what was decided stays"
-            )
-            say(said, sys.stderr)
-        sys.stdout.write(f"{server.address()}\n")
-        sys.stdout.flush()
-        if sys.stdout.isatty():
-            shown(server.address())
-        server.serve_forever()
-
-
-def _at_a_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 _deciding = together(

@@ -14,7 +14,6 @@ from karat.report.terminal import say
 from karat.report.words import count
 
 if TYPE_CHECKING:
-    from karat.config import Config
     from karat.presets.suite import SuiteFact
 
 _METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
@@ -53,7 +52,21 @@ def command(
 
     config = load(Path.cwd(), preset=given["preset"])
     book = config.rule_book()
-    facts = _facts(config) if from_suite else []
+    facts: list[SuiteFact] = []
+    if from_suite:
+        from karat.checks.lookup import Tree, Where
+
+        if (suite := config.suite_tree()) is None:
+            raise UsageError(
+                "expected a preset, or [suite] in karat.toml, that says where a suite states its gate, found neither",
+                next_command="karat config --from-suite --preset megatron-lm",
+            )
+        tree = Tree(Where(cwd=config.root, globs=tuple(config.paths), exclude=tuple(config.exclude)))
+        if not (facts := suite.facts(tree.goldens)):
+            raise CannotVerify(
+                f"expected files of the suite below {config.root}, found none: the preset's own rules hold",
+                next_command="karat config --show-origin",
+            )
     values: dict[str, Any] = {
         "preset": config.preset,
         "goldens.paths": list(config.paths),
@@ -100,24 +113,6 @@ def command(
                 shown = f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
                 say(f"{key} = {shown}")
     return 0
-
-
-def _facts(config: Config) -> list[SuiteFact]:
-    """What the tree of the suite says; an error where it says nothing."""
-    from karat.checks.lookup import Tree, Where
-
-    if (suite := config.suite_tree()) is None:
-        raise UsageError(
-            "expected a preset, or [suite] in karat.toml, that says where a suite states its gate, found neither",
-            next_command="karat config --from-suite --preset megatron-lm",
-        )
-    tree = Tree(Where(cwd=config.root, globs=tuple(config.paths), exclude=tuple(config.exclude)))
-    if not (found := suite.facts(tree.goldens)):
-        raise CannotVerify(
-            f"expected files of the suite below {config.root}, found none: the preset's own rules hold",
-            next_command="karat config --show-origin",
-        )
-    return found
 
 
 @click.command(epilog="  karat schema karat.diff/1 > karat.diff.1.json")

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -39,38 +39,8 @@ def command(*, undo: bool, merge: tuple[str, str, str, str, str] | None, textcon
 
         deliver("-", "".join(f"{line}\n" for line in readable(_read(textconv), textconv)))
         return 0
-    return _install(undo=undo)
-
-
-def _merge(base: str, ours: str, theirs: str, size: str, path: str) -> int:
-    """Git's contract: the result replaces OURS; 0 without a conflict, 1 with one, and 129 or more where nothing was merged."""
-    from karat.diffs.merge import merge
-    from karat.system.files import write_bytes
-
-    try:
-        marker_size = int(size) if size.isdecimal() else 7
-        merged, clean = merge(_read(base), _read(ours), _read(theirs), path, marker_size=marker_size)
-        write_bytes(ours, merged, durable=False)
-    except (CannotVerify, OSError) as error:
-        from karat.report.terminal import say
-
-        say(f"karat: {path} was not merged: {error}", sys.stderr)
-        return 129
-    return 0 if clean else 1
-
-
-def _read(file: str) -> bytes:
-    from karat.system.foreign.limits import GOLDEN, read_plain
-
-    try:
-        return read_plain(Path(file), GOLDEN)
-    except OSError as error:
-        said = f"expected to read {file}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-l", file)) from error
-
-
-def _install(*, undo: bool) -> int:
     from karat.config import load
+    from karat.goldens.provenance import NAME
     from karat.report.terminal import say
     from karat.system import git
 
@@ -100,7 +70,14 @@ def _install(*, undo: bool) -> int:
     else:
         for name, value in settings.items():
             git.run_git(root, "config", "--local", name, value)
-        block = [_BEGIN, *_attributes(config.paths, config.exclude), _END]
+        # .gitattributes knows no braces; of two lines that fit a file, the last one counts.
+        block = [_BEGIN]
+        for glob in dict.fromkeys(one for path in config.paths for one in _expanded(path)):
+            both = "merge=karat " if glob.endswith((".json", "*")) else ""
+            block.append(f"{_pattern(glob)} {both}diff=karat")
+        block.append(f"{NAME} merge=karat")
+        left_out = dict.fromkeys(one for path in config.exclude for one in _expanded(path))
+        block += [*(f"{_pattern(glob)} !merge !diff" for glob in left_out), _END]
         gap = "\n" if kept and not kept.endswith("\n") else ""
         after = kept + gap + "".join(f"{line}\n" for line in block)
     if not after and before:
@@ -118,16 +95,31 @@ def _install(*, undo: bool) -> int:
     return 0
 
 
-def _attributes(paths: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
-    """Lines of .gitattributes, which knows no braces; of two that fit a file, the last one counts."""
-    from karat.goldens.provenance import NAME
+def _merge(base: str, ours: str, theirs: str, size: str, path: str) -> int:
+    """Git's contract: the result replaces OURS; 0 without a conflict, 1 with one, and 129 or more where nothing was merged."""
+    from karat.diffs.merge import merge
+    from karat.system.files import write_bytes
 
-    for glob in dict.fromkeys(one for path in paths for one in _expanded(path)):
-        both = "merge=karat " if glob.endswith((".json", "*")) else ""
-        yield f"{_pattern(glob)} {both}diff=karat"
-    yield f"{NAME} merge=karat"
-    for glob in dict.fromkeys(one for path in exclude for one in _expanded(path)):
-        yield f"{_pattern(glob)} !merge !diff"
+    try:
+        marker_size = int(size) if size.isdecimal() else 7
+        merged, clean = merge(_read(base), _read(ours), _read(theirs), path, marker_size=marker_size)
+        write_bytes(ours, merged, durable=False)
+    except (CannotVerify, OSError) as error:
+        from karat.report.terminal import say
+
+        say(f"karat: {path} was not merged: {error}", sys.stderr)
+        return 129
+    return 0 if clean else 1
+
+
+def _read(file: str) -> bytes:
+    from karat.system.foreign.limits import GOLDEN, read_plain
+
+    try:
+        return read_plain(Path(file), GOLDEN)
+    except OSError as error:
+        said = f"expected to read {file}, but: {error.strerror or error}"
+        raise CannotVerify(said, next_command=Command("ls", "-l", file)) from error
 
 
 def _expanded(glob: str) -> Iterator[str]:

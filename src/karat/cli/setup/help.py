@@ -49,11 +49,30 @@ def command(*, topic: tuple[str, ...], man: bool) -> int:
 
     Without TOPIC, list the commands and the topics.
     """
+    from karat import __version__
     from karat.cli import cli
 
     root = click.Context(cli, info_name="karat", **cli.context_settings)
-    if man:
-        deliver("-", _manual(root))
+    if man:  # roff, made from the commands' own help
+
+        def plain(text: str) -> str:
+            lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
+            return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
+
+        parts = [
+            f'.TH KARAT 1 "" "karat {__version__}"',
+            ".SH NAME",
+            "karat \\- keep the golden values of machine\\-learning frameworks honest",
+            ".SH SYNOPSIS",
+            ".B karat\n.I COMMAND\n[OPTIONS]",
+            ".SH COMMANDS",
+        ]
+        for name in cli.list_commands(root):
+            text = plain(_described(root, (name,)).get_help())
+            parts += [f".SS {plain(name)}", ".nf", text, ".fi"]
+        for title, text in TOPICS.items():
+            parts += [f".SH {plain(title.upper())}", ".nf", plain(text.rstrip()), ".fi"]
+        deliver("-", "\n".join(parts) + "\n")
         return 0
     word = " ".join(topic)
     if not word:
@@ -78,28 +97,3 @@ def _described(root: click.Context, words: tuple[str, ...]) -> click.Context:
             raise UsageError(said, next_command="karat help")
         context, current = click.Context(found, info_name=word, parent=context), found
     return context
-
-
-def _manual(root: click.Context) -> str:
-    """The manual page: roff, made from the commands' own help."""
-    from karat import __version__
-
-    def plain(text: str) -> str:
-        lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
-        return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
-
-    assert isinstance(root.command, click.Group)  # noqa: S101 - it is the root
-    parts = [
-        f'.TH KARAT 1 "" "karat {__version__}"',
-        ".SH NAME",
-        "karat \\- keep the golden values of machine\\-learning frameworks honest",
-        ".SH SYNOPSIS",
-        ".B karat\n.I COMMAND\n[OPTIONS]",
-        ".SH COMMANDS",
-    ]
-    for name in root.command.list_commands(root):
-        text = plain(_described(root, (name,)).get_help())
-        parts += [f".SS {plain(name)}", ".nf", text, ".fi"]
-    for title, text in TOPICS.items():
-        parts += [f".SH {plain(title.upper())}", ".nf", plain(text.rstrip()), ".fi"]
-    return "\n".join(parts) + "\n"

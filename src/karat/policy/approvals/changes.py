@@ -21,7 +21,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import glob_matcher
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
-from karat.policy.exemptions import parse as parse_exemptions
+from karat.policy.exemptions import ExemptionFile, parse as parse_exemptions
 from karat.policy.scan.source import Unreadable, parse
 from karat.system import git
 from karat.system.command import Command
@@ -103,55 +103,8 @@ def _unmatched(
     return sorted(waiting, key=lambda waiver: order[id(waiver)]), left
 
 
-def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:
-    """The entries of a list of exemptions, and what is wrong with the others, which cover nothing.
-
-    An earlier end and a smaller bound are stricter; whatever else changes is another exemption.
-    """
-    found = parse_exemptions(data, path)
-    waivers = []
-    for entry in found.entries:
-        ends = float(entry.expires.toordinal()) if entry.expires else inf
-        bounds = (entry.max_relative_error or 0.0, entry.nondeterminism_bound or 0.0)
-        words = (entry.kind, entry.reason, entry.owner, entry.issue or "")
-        until = f", until {entry.expires.isoformat()}" if entry.expires else ""
-        limit = f", up to {max(bounds):g}" if max(bounds) else ""
-        waivers.append(
-            Waiver(
-                rule=entry.rule,
-                kind="exemption",
-                path=path,
-                line=entry.line,
-                scope=entry.scope,
-                op=entry.op,
-                about=f"exemption from {entry.rule}",
-                amounts=(ends, *bounds),
-                value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
-                shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
-            )
-        )
-    return waivers, found.findings
-
-
-def setting_waivers(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> list[Waiver]:
-    """Every key of [policy] that says something else now; which of that is laxer is for people to say."""
-    values = {key: msgspec.json.encode(new.get(key), order="sorted").decode() for key in sorted({*old, *new})}
-    return [
-        Waiver(rule="policy", kind="setting", path=path, about=f"[policy] {key}", value=value, shown=value)
-        for key, value in values.items()
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _policy_table(data: bytes, path: str) -> Mapping[str, Any]:
-    found: Any = toml.loads(data.decode("utf-8"))
-    for key in ("tool", "karat", "policy") if path.endswith("pyproject.toml") else ("policy",):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def file_waiver(path: str, what: str, value: str) -> Waiver:
-    return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown="who may approve")
+def file_waiver(path: str, what: str, value: str, shown: str = "who may approve") -> Waiver:
+    return Waiver(rule="policy", kind="setting", path=path, about=what, value=value, shown=shown)
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +219,6 @@ def policy_changes(span: Range, globs: Sequence[str], lists: Collection[str] = (
     `globs`: which Python files are looked into, all without any; `lists`: where exemptions and baseline are said to be.
     """
     reader = _WaiverCollector(span, globs, lists)
-    reader.collect()
     (old_guards, old_grants), (new_guards, new_grants) = (
         ([w for w in side if w.guard], [w for w in side if not w.guard]) for side in reader.waivers
     )
@@ -287,12 +239,15 @@ class _WaiverCollector:
         self._span = span
         self._lists = lists
         self._globs = [glob_matcher(glob) for glob in globs]
-
-    def collect(self) -> None:
         plain = [one for one in self.changed if any(one.oids)]
-        for one in self.changed:
-            if one.detour:
-                self._detour(one)
+        for one in (one for one in self.changed if one.detour):
+            path = one.paths[1]
+            leads = any(f"{known}/".startswith(f"{path}/") for known in self._lists)
+            if leads or (path.endswith(_READ) and one.detour != "a submodule"):
+                self._unreadable(path, 1, f"found {one.detour}, which may lead anywhere")
+            else:  # folders are only reported: a data folder would stop every merge
+                text = f"{path} is {one.detour} that the range adds or changes; what is behind it is not checked"
+                self.findings.append(warn("unreadable", text, path=path))
         oids = [oid for one in plain for oid in one.oids if oid]
         with closing(git.Blobs(self._span.root)) as reader:
             data = dict(zip(oids, reader.read(oids, SOURCE.value()), strict=True))
@@ -303,7 +258,10 @@ class _WaiverCollector:
                 if not path.endswith(".py"):
                     self.waivers[at].extend(self._listed(content, path, at))
                 elif content is not None and self._wanted(path):
-                    self.waivers[at].extend(self._source(content, path, at))
+                    try:
+                        self.waivers[at].extend(waivers_of(parse(content), path))
+                    except Unreadable as error:
+                        self._unreadable(path, at, f"expected Python, found: {error}")
             if posixpath.basename(one.paths[1]) in CONFIGURATIONS:
                 self._settings(one.paths[1], both)
 
@@ -319,25 +277,24 @@ class _WaiverCollector:
             return None
         return found if oid else None
 
-    def _detour(self, one: ChangedFile) -> None:
-        path = one.paths[1]
-        leads = any(f"{known}/".startswith(f"{path}/") for known in self._lists)
-        if leads or (path.endswith(_READ) and one.detour != "a submodule"):
-            self._unreadable(path, 1, f"found {one.detour}, which may lead anywhere")
-        else:  # folders are only reported: a data folder would stop every merge
-            text = f"{path} is {one.detour} that the range adds or changes; what is behind it is not checked"
-            self.findings.append(warn("unreadable", text, path=path))
-
     def _settings(self, path: str, both: Sequence[bytes | None]) -> None:
+        """Every key of [policy] that says something else now; which of that is laxer is for people to say."""
         tables: list[Mapping[str, Any]] = []
         for data in both:
+            found: Any = None
             try:
-                tables.append(_policy_table(data or b"", path))
+                found = toml.loads((data or b"").decode("utf-8"))
             except ValueError as error:
-                tables.append({})
                 if data is both[1]:  # an old mistake that somebody has put right grants nothing
                     self._unreadable(path, 1, f"expected TOML, found: {error}")
-        self.waivers[1].extend(setting_waivers(tables[0], tables[1], path))
+            for key in ("tool", "karat", "policy") if path.endswith("pyproject.toml") else ("policy",):
+                found = found.get(key) if isinstance(found, dict) else None
+            tables.append(found if isinstance(found, dict) else {})
+        old, new = tables
+        for key in sorted({*old, *new}):
+            if old.get(key) != new.get(key):
+                value = msgspec.json.encode(new.get(key), order="sorted").decode()
+                self.waivers[1].append(file_waiver(path, f"[policy] {key}", value, value))
 
     def _listed(self, data: bytes | None, path: str, at: int) -> Iterator[Waiver]:
         """Waivers on a list of exemptions or a baseline; nothing of any other file."""
@@ -348,9 +305,27 @@ class _WaiverCollector:
                 is_list = "exemption" in toml.loads(data.decode("utf-8"))
             except ValueError:
                 is_list = path.endswith(".toml") and posixpath.basename(path) not in CONFIGURATIONS
-            waivers, findings = exemption_waivers(data, path) if is_list else ([], ())
-            yield from waivers
-            self.findings += findings if at else ()
+            found = parse_exemptions(data, path) if is_list else ExemptionFile()
+            self.findings += found.findings if at else ()
+            # An earlier end and a smaller bound are stricter; whatever else changes is another exemption.
+            for entry in found.entries:
+                ends = float(entry.expires.toordinal()) if entry.expires else inf
+                bounds = (entry.max_relative_error or 0.0, entry.nondeterminism_bound or 0.0)
+                words = (entry.kind, entry.reason, entry.owner, entry.issue or "")
+                until = f", until {entry.expires.isoformat()}" if entry.expires else ""
+                limit = f", up to {max(bounds):g}" if max(bounds) else ""
+                yield Waiver(
+                    rule=entry.rule,
+                    kind="exemption",
+                    path=path,
+                    line=entry.line,
+                    scope=entry.scope,
+                    op=entry.op,
+                    about=f"exemption from {entry.rule}",
+                    amounts=(ends, *bounds),
+                    value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
+                    shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
+                )
         if data is not None and BASELINE.schema.encode() in data:
             try:
                 ops = BASELINE.parse(data, path)
@@ -358,13 +333,6 @@ class _WaiverCollector:
             except UsageError as error:
                 if at and (path.endswith(".json") or path in self._lists):
                     self._unreadable(path, at, str(error))
-
-    def _source(self, data: bytes, path: str, at: int) -> tuple[Waiver, ...]:
-        try:
-            return waivers_of(parse(data), path)
-        except Unreadable as error:
-            self._unreadable(path, at, f"expected Python, found: {error}")
-            return ()
 
     def _unreadable(self, path: str, at: int, why: str) -> None:
         commit = (self._span.base, self._span.head)[at][:12]

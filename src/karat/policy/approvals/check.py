@@ -92,9 +92,9 @@ def approvals(folder: Path, options: Options) -> Approvals:
                 found = sides.changes()
         if found.changes:
             if options.sign_off is not None:
-                sign_off = read(options.sign_off, sides.keys())
+                sign_off = read(options.sign_off, sides.tip.read(sides.settings.signers))
             judge = ApprovalJudge(request, forge, sign_off, sides.authors())
-            approvers, owners = sides.trusted.settings.approvers, sides.owners()
+            approvers, owners = sides.settings.approvers, sides.owners()
             needed = [required_approval(change, approvers, owners) for change in found.changes]
             judged = tuple(map(judge.judge, found.changes, needed))
     finally:
@@ -298,26 +298,24 @@ def findings_of(
     for one in judged:
         if one.state != "approved":
             waiver = one.waiver
+            people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
+            after = f"{options.again.plus('--print-sign-off')} > sign-off.toml"
+            if one.unknown and place is not None and place.forge == "github":
+                after = "gh auth refresh --scopes read:org"
+            elif place is None and sign_off is not None and one.digest in sign_off.digests:
+                after = signing(sign_off.path)  # it is on the list, and wants a signature
+            elif place is not None and people:
+                edit = ("gh", "pr", "edit") if place.forge == "github" else ("glab", "mr", "update")
+                option = "--add-reviewer" if place.forge == "github" else "--reviewer"
+                after = str(Command(*edit, str(place.number), "--repo", place.repo, option, ",".join(people)))
             yield fail(
                 "cannot-read" if one.unknown else "approval-missing",
                 f"{one.change} {waiver.label}: {waiver.shown}; expected approval of {head} by"
                 f" {' or '.join(one.needed) or 'an approver'}, found: {one.reasons}",
                 path=waiver.path,
                 where=f"line {waiver.line}" if waiver.line else None,
-                next=str(_next(one, place, sign_off, options.again)),
+                next=after,
             )
-
-
-def _next(one: ChangeApproval, place: RequestPlace | None, sign_off: SignOff | None, again: Command) -> str:
-    people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
-    if one.unknown and place is not None and place.forge == "github":
-        return "gh auth refresh --scopes read:org"
-    if place is None and sign_off is not None and one.digest in sign_off.digests:
-        return signing(sign_off.path)  # it is on the list, and wants a signature
-    if place is None or not people:
-        return f"{again.plus('--print-sign-off')} > sign-off.toml"
-    command, option = ("gh pr edit", "--add-reviewer") if place.forge == "github" else ("glab mr update", "--reviewer")
-    return Command(*command.split(), str(place.number), "--repo", place.repo, option, ",".join(people))
 
 
 def lines(report: Approvals) -> Iterator[str]:
@@ -334,14 +332,11 @@ def lines(report: Approvals) -> Iterator[str]:
         # What is missing stands in the blocks already.
         if finding.kind != "approval-missing" or finding.severity is not Severity.FAIL:
             yield f"{finding.severity.value}  {finding.kind}: {finding.message}"
-    yield _summary(report)
-
-
-def _summary(report: Approvals) -> str:
     tally = Counter(sorted(one.state for one in report.judged))  # approved, missing, unknown
     parts = [f"{number:,} {state}" for state, number in tally.items()]
     of = f" ({report.request})" if report.request else ""
     span = f"{report.base[:12]}..{report.head[:12]}{of}, {count(report.files, 'Python file')} changed"
-    if not report.judged:
-        return f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"
-    return f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
+    if report.judged:
+        yield f"{count(len(report.judged), 'change')} to approve: {', '.join(parts)}; {span}"
+    else:
+        yield f"{'nothing to approve' if report.exit_code is ExitCode.OK else 'not verified'}: {span}"

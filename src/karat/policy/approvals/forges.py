@@ -275,9 +275,6 @@ class _MergeCommit(msgspec.Struct, frozen=True):
     parent_ids: tuple[str, ...] = ()
 
 
-_ROLES = {"@@developer": 30, "@@maintainer": 40, "@@owner": 50}
-
-
 class GitLabReviews(ReviewForge):
     """One merge request of one project.
 
@@ -296,7 +293,7 @@ class GitLabReviews(ReviewForge):
 
     def members(self, team: str) -> frozenset[str]:
         """The direct members of `@group`, `@group/subgroup`, or those of the project in a role, `@@maintainer`."""
-        role = _ROLES.get(team.lower())
+        role = {"@@developer": 30, "@@maintainer": 40, "@@owner": 50}.get(team.lower())
         project, group = quote(self._repo, safe=""), quote(team.removeprefix("@"), safe="")
         path = f"/projects/{project}" if role else f"/groups/{group}"
         try:
@@ -331,7 +328,14 @@ class GitLabReviews(ReviewForge):
         versions = self._all(f"{self._home}/versions", _DiffVersion)
         newest = max(versions, key=lambda version: version.id, default=None)
         pushed = newest.created_at if newest and newest.head_commit_sha == head else None
-        noted = self._noted() if any(one.approved_at is None for one in given) else {}
+        # When each approved, by the notes in the discussion; whoever withdrew is out again.
+        noted: dict[str, datetime] = {}
+        asked = any(one.approved_at is None for one in given)
+        for note in self._all(f"{self._home}/notes", _Note, sort="asc", order_by="created_at") if asked else ():
+            if note.system and note.body == "approved this merge request":
+                noted[note.author.username.lower()] = note.created_at
+            elif note.system and note.body == "unapproved this merge request":
+                noted.pop(note.author.username.lower(), None)
         for one in given:
             when = one.approved_at or noted.get(one.user.username.lower())
             why = ""
@@ -352,16 +356,6 @@ class GitLabReviews(ReviewForge):
         for reviewer in reviewers:
             if reviewer.state == "requested_changes":
                 yield Review(reviewer=reviewer.user.username, state="changes-requested", on_head=True)
-
-    def _noted(self) -> dict[str, datetime]:
-        """When each approved, by the notes in the discussion; whoever withdrew is out again."""
-        found: dict[str, datetime] = {}
-        for note in self._all(f"{self._home}/notes", _Note, sort="asc", order_by="created_at"):
-            if note.system and note.body == "approved this merge request":
-                found[note.author.username.lower()] = note.created_at
-            elif note.system and note.body == "unapproved this merge request":
-                found.pop(note.author.username.lower(), None)
-        return found
 
     def _commit_people(self) -> Iterator[Person]:
         for commit in self._all(f"{self._home}/commits", _MergeCommit):

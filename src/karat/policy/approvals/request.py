@@ -57,16 +57,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
 
 
-class PlacedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy's settings, and the files that they mean, seen from the root."""
+def settings_at(side: CommitTree, folder: str) -> tuple[PolicySettings, tuple[str, ...]]:
+    """The settings that hold in a folder of a commit, and where exemptions and baseline lie, seen from the root.
 
-    settings: PolicySettings
-    file: str
-    lists: tuple[str, ...]  # Of exemptions, and the baseline.
-
-
-def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
-    """The settings that hold in a folder of a commit; `folder` is relative to the root, `` for the root."""
+    `folder` is relative to the root, `` for the root. An error where nobody may approve, or where it is not clear who.
+    """
     with tempfile.TemporaryDirectory(prefix="karat-") as made:
         root = Path(made).resolve()
         (root / ".git").mkdir()  # nothing above it is looked at
@@ -87,11 +82,22 @@ def settings_at(side: CommitTree, folder: str) -> PlacedSettings:
         file = config.file.relative_to(root).as_posix() if config.file else ""
     settings, home = config.policy, posixpath.dirname(file)
     _inside("", settings.signers, "signers")
-    return PlacedSettings(
-        settings=settings,
-        file=file,
-        lists=tuple(_inside(home, getattr(settings, key), key) for key in ("exemptions", "baseline")),
-    )
+    lists = tuple(_inside(home, getattr(settings, key), key) for key in ("exemptions", "baseline"))
+    if not settings.approvers:
+        raise UsageError(
+            f"expected [policy] approvers in karat.toml at {side.commit[:12]}, the base of the range, found none; add for "
+            'example approvers = {default = ["@org/numerics", "CODEOWNERS"]} there, and merge it first: '
+            "a branch does not appoint its own approvers",
+            next_command=Command("git", "show", f"{side.commit[:12]}:{file or 'karat.toml'}"),
+        )
+    for rule, people in settings.approvers.items():
+        if not people:
+            raise _misconfigured(f"approvers of {rule}: the list is empty")
+        for word in people:
+            if word != CODE_OWNERS and not is_owner(word):
+                known = "@user, @org/team, an e-mail address or CODEOWNERS"
+                raise _misconfigured(f"approvers of {rule}: expected {known}, found {word!r}")
+    return settings, lists
 
 
 def _inside(home: str, name: str, key: str) -> str:
@@ -103,25 +109,6 @@ def _inside(home: str, name: str, key: str) -> str:
 
 def _misconfigured(what: str) -> UsageError:
     return UsageError(f"[policy] {what}", next_command="karat config")
-
-
-def check_approvers(placed: PlacedSettings, commit: str) -> None:
-    """A clear error where nobody may approve, or where it is not clear who."""
-    approvers = placed.settings.approvers
-    if not approvers:
-        raise UsageError(
-            f"expected [policy] approvers in karat.toml at {commit[:12]}, the base of the range, found none; add for "
-            'example approvers = {default = ["@org/numerics", "CODEOWNERS"]} there, and merge it first: '
-            "a branch does not appoint its own approvers",
-            next_command=Command("git", "show", f"{commit[:12]}:{placed.file or 'karat.toml'}"),
-        )
-    for rule, people in approvers.items():
-        if not people:
-            raise _misconfigured(f"approvers of {rule}: the list is empty")
-        for word in people:
-            if word != CODE_OWNERS and not is_owner(word):
-                known = "@user, @org/team, an e-mail address or CODEOWNERS"
-                raise _misconfigured(f"approvers of {rule}: expected {known}, found {word!r}")
 
 
 def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -144,9 +131,8 @@ class Sides:
         self._base = options.base
         self.tip = CommitTree(self.root, commit_of(self.root, options.base))
         # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
-        self.trusted = settings_at(self.tip, within)
-        check_approvers(self.trusted, self.tip.commit)
-        self.forge = forge_of(options, self.trusted.settings.forge)
+        self.settings, self._lists = settings_at(self.tip, within)
+        self.forge = forge_of(options, self.settings.forge)
         self.move(options.head)
 
     def move(self, head: str) -> None:
@@ -157,16 +143,16 @@ class Sides:
 
     def changes(self) -> RangeChanges:
         """What the range grants; changing who may approve is a grant, too."""
-        found = policy_changes(self.span, self.trusted.settings.tests, self.trusted.lists)
+        found = policy_changes(self.span, self.settings.tests, self._lists)
         # CODEOWNERS and the list of keys, where they count and the range changes them.
         waivers = []
-        if any(CODE_OWNERS in people for people in self.trusted.settings.approvers.values()):
+        if any(CODE_OWNERS in people for people in self.settings.approvers.values()):
             owners = self.owners(self._after)
             if self.owners(self._before) != owners:
                 places = PLACES[self._kind]
                 place = self._after.first(places) or self._before.first(places) or (CODE_OWNERS, b"")
                 waivers.append(file_waiver(place[0], CODE_OWNERS, repr(owners)))
-        keys = self.trusted.settings.signers
+        keys = self.settings.signers
         signers = self._after.read(keys)
         if self._before.read(keys) != signers:
             waivers.append(file_waiver(keys, "keys that may sign", repr(signers)))
@@ -177,10 +163,6 @@ class Sides:
         """CODEOWNERS of a side, by default of the base as it is now."""
         found = (side or self.tip).first(PLACES[self._kind])
         return parse(found[1].decode("utf-8", "replace"), self._kind) if found else None
-
-    def keys(self) -> bytes | None:
-        """Whose keys may sign, as the base has it."""
-        return self.tip.read(self.trusted.settings.signers)
 
     def authors(self) -> Authors:
         """Whose work the range is, by its commits; merges make nobody an author."""
@@ -216,7 +198,18 @@ def request_of(options: Options, forge: ForgeName | None, root: Path) -> Request
         number = _number(forge, options.env)
     if number is None:
         return None
-    return RequestPlace(forge=forge, repo=options.repo or _repo(forge, root, options.env), number=number)
+    names = {
+        "github": ("GITHUB_REPOSITORY",),
+        # A pipeline of a fork runs in the fork, and its request is in the project that it asks to merge into.
+        "gitlab": ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
+    }[forge]
+    repo = options.repo or next(filter(None, map(options.env.get, names)), None)
+    if repo is None:
+        if (origin := git.origin(root)) is None:
+            text = f"expected --repo, {' or '.join(names)}, or a remote called origin, found none"
+            raise UsageError(text, next_command=_HELP)
+        repo = origin[1]
+    return RequestPlace(forge=forge, repo=repo, number=number)
 
 
 def forge_of(options: Options, configured: ForgeName | None) -> ForgeName | None:
@@ -249,18 +242,3 @@ class _PullNumber(msgspec.Struct, frozen=True):
 
 class _Event(msgspec.Struct, frozen=True):
     pull_request: _PullNumber | None = None
-
-
-def _repo(forge: ForgeName, root: Path, env: Mapping[str, str]) -> str:
-    names = {
-        "github": ("GITHUB_REPOSITORY",),
-        # A pipeline of a fork runs in the fork, and its request is in the project that it asks to merge into.
-        "gitlab": ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
-    }[forge]
-    for name in names:
-        if env.get(name):
-            return env[name]
-    if (origin := git.origin(root)) is None:
-        text = f"expected --repo, {' or '.join(names)}, or a remote called origin, found none"
-        raise UsageError(text, next_command=_HELP)
-    return origin[1]

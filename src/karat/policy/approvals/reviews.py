@@ -168,14 +168,20 @@ def read(path: Path, signers: bytes | None) -> SignOff:
     digests = _digests(data, path)
     beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     files = [file for file in beside if file.name.startswith(f"{path.name}.") and file.name.endswith(".sig")]
-    made = {file.name: _verified(data, file, signers) for file in files}
-    return SignOff(
-        path=str(path),
-        digests=digests,
-        signers={name: found for name, found in made.items() if not isinstance(found, str)},
-        objections=tuple(f"{name}: {found}" for name, found in made.items() if isinstance(found, str))
-        or (() if made else (f"{path.name} has no signature beside it ({path.name}.sig)",)),
-    )
+    made: dict[str, tuple[str, ...]] = {}
+    objections = [] if files else [f"{path.name} has no signature beside it ({path.name}.sig)"]
+    for file in files:
+        found: tuple[str, ...] | str = "there is no list of keys to hold it against"
+        try:
+            if signers is not None:
+                found = signatures.verify(data, read_plain(file, TEXT), signers, NAMESPACE)
+        except OSError as error:
+            found = f"cannot be read: {error.strerror or error}"
+        if isinstance(found, str):
+            objections.append(f"{file.name}: {found}")
+        else:
+            made[file.name] = found
+    return SignOff(path=str(path), digests=digests, signers=made, objections=tuple(objections))
 
 
 def _digests(data: bytes, path: Path) -> frozenset[str]:
@@ -188,13 +194,3 @@ def _digests(data: bytes, path: Path) -> frozenset[str]:
     except (ValueError, RecursionError) as error:
         expected = f"TOML ({error})"
     raise UsageError(f"expected in the sign-off {path}: {expected}, found something else", next_command=_PRINT)
-
-
-def _verified(data: bytes, signature: Path, signers: bytes | None) -> tuple[str, ...] | str:
-    """Who made a signature, or why it does not count."""
-    if signers is None:
-        return "there is no list of keys to hold it against"
-    try:
-        return signatures.verify(data, read_plain(signature, TEXT), signers, NAMESPACE)
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"

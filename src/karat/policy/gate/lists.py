@@ -7,7 +7,7 @@ that is gone, until the list is shortened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import Path
@@ -122,7 +122,8 @@ def about_entries(merged: Merged, judged: Sequence[GatedTest], policy: Policy) -
         for entry in mine:
             matched.setdefault(id(entry), []).append(one)
     # An operator without a test may be exempt from having one.
-    beside = {id(entry) for op in policy.baseline.names for entry in named.about(op)}
+    every = chain(policy.baseline.ops, *policy.baseline.ops.values())
+    beside = {id(entry) for op in every for entry in named.about(op)}
     for entry in entries:
         seen = matched.get(id(entry), [])
         if entry.has_expired(today):
@@ -223,10 +224,6 @@ class OpBaseline(msgspec.Struct, frozen=True, kw_only=True):
     path: str = "policy-baseline.json"  # Seen from the root.
     again: Command = Command("karat", "policy", "gate", "--complete")  # The command as it was typed, for advice.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.ops, *chain.from_iterable(self.ops.values()))
-
 
 def rewrite(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
     """Puts operators on a baseline and takes others off; all others stay as they are at that moment."""
@@ -235,22 +232,7 @@ def rewrite(path: Path, added: Iterable[str], gone: Iterable[str]) -> None:
     update(path, lambda there: BASELINE.merged(there, path.name, added, gone))
 
 
-def with_evidence(merged: Merged, active: ByOp) -> frozenset[str]:
-    """Names of operators with evidence in float64 that nothing speaks against."""
-    wrong = {e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL}
-    wrong |= small_ops(merged.tests.values())
-    partial = {one.op for known in merged.tests.values() for one in known.reports if one.unasked}
-    wrong |= {op for op in partial if unasked_outputs(merged.tests.values(), op)}
-    proved: set[str] = set()
-    for known in merged.tests.values():
-        wide = widened_in(known)
-        loose = {one.op for one in wide if not any(allowed_by(entry, one) for entry in active.about(one.op))}
-        good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
-        proved |= {e.op for e in good} - loose
-    return frozenset(proved - wrong)
-
-
-def is_among(op: str, names: frozenset[str]) -> bool:
+def is_among(op: str, names: Collection[str]) -> bool:
     """Whether an operator is named, by its full name or the end of it: `mylib.ops.softmax`, `softmax`."""
     return any(end in names for end in _ends(op))
 
@@ -267,7 +249,16 @@ def judge_ops(
 
     `wrong` names the operators whose gradient is known to be wrong: they have been tested, and that is reported.
     """
-    proved = with_evidence(merged, active)
+    # Names of operators with evidence in float64 that nothing speaks against.
+    tests, proved = merged.tests.values(), set[str]()
+    for known in tests:
+        wide = widened_in(known)
+        loose = {one.op for one in wide if not any(allowed_by(entry, one) for entry in active.about(one.op))}
+        good = (e for e in known.evidence if e.counts and e.dtype in DOUBLE and is_of_backward(e))
+        proved |= {e.op for e in good} - loose
+    proved -= {e.op for known in tests for e in known.evidence if e.verdict is GradVerdict.FAIL} | small_ops(tests)
+    partial = {one.op for known in tests for one in known.reports if one.unasked}
+    proved -= {op for op in partial if unasked_outputs(tests, op)}
     reached: dict[str, set[str]] = {}
     for report in (one for known in merged.tests.values() for one in known.reports if one.verdict.holds):
         reached.setdefault(report.op, set()).update(report.functions)

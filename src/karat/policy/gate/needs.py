@@ -20,7 +20,7 @@ from karat.findings import Finding, Severity, fail, info, warn
 from karat.gradients.report import GradVerdict
 from karat.policy.evidence import KnownTest
 from karat.policy.exemptions import TOO_SLOW, Exemption, is_slow
-from karat.policy.journal import Evidence, Reported
+from karat.policy.journal import Evidence
 from karat.report.words import count, few
 from karat.system.command import Command
 
@@ -266,7 +266,9 @@ def of_test(judged: GatedTest, known: KnownTest) -> Iterator[Finding]:
         else:
             text = reports[0].reason or "a gradient check failed"
         failed = (evidence or reports)[0]
-        yield _finding("grad-failed", judged, text, {"seed": failed.seed}, _replay(judged.test, failed))
+        # Put together here, because a journal may say anything.
+        again = run_again(judged.test).plus("--karat-grad-seed", str(failed.seed))
+        yield _finding("grad-failed", judged, text, {"seed": failed.seed}, again)
     lacking = [need for need in judged.needs if need.state in KINDS]
     if judged.skip_reason is not None and lacking:
         reason = judged.skip_reason
@@ -323,11 +325,6 @@ def _lacking(kind: str, judged: GatedTest, known: KnownTest, needs: Sequence[Nee
     return _finding(kind, judged, text, numbers, run_again(judged.test).plus("--karat-policy"))
 
 
-def _replay(test: str, failed: Evidence | Reported) -> Command:
-    """The command that makes the same probes again; put together here, because a journal may say anything."""
-    return run_again(test).plus("--karat-grad-seed", str(failed.seed))
-
-
 def of_plain_test(known: KnownTest) -> Iterator[Finding]:
     """A check that failed in a test that is no op test; one that passed all the same may have meant to."""
     for op in sorted({one.op for one in known.reports}):
@@ -347,5 +344,5 @@ def of_plain_test(known: KnownTest) -> Iterator[Finding]:
         metric=failed.op if noticed else None,
         where=known.test,
         numbers={"seed": failed.seed},
-        next=str(_replay(known.test, failed)),
+        next=str(run_again(known.test).plus("--karat-grad-seed", str(failed.seed))),
     )

@@ -204,12 +204,6 @@ def policy_of(
     )
 
 
-def imports(config: Config, folder: Path) -> str:
-    """The modules that judging all operators imports, and from where, for people; empty where there are none."""
-    root = config.file.parent if config.file else folder
-    return f"{', '.join(config.policy.namespaces)} (found from {root})" if config.policy.namespaces else ""
-
-
 def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: bool) -> Policy:
     """The same policy with a shorter baseline, or with more operators on it; the file has been written."""
     baseline = policy.baseline
@@ -221,25 +215,19 @@ def rewritten(policy: Policy, merged: Merged, added: Sequence[str], *, shorten: 
     stale = {one.metric for one in found if one.kind == "baseline-stale" and shorten}
     lacking = [one.metric for one in found if one.kind == "new-op" and one.metric]
     listed = set(baseline.listed)
-    ops = listed - stale | {*_additions(baseline, added, lacking)}
+    ops = listed - stale
+    for pattern in added:
+        mine = {op for op in lacking if fnmatchcase(op, pattern)}
+        if not mine:
+            there = f"{len(baseline.ops):,} operators, {len(lacking):,} of them without evidence"
+            raise UsageError(
+                f"expected --add-to-baseline {pattern!r} to name operators without evidence, found none among {there}",
+                next_command=baseline.again,
+            )
+        ops |= mine
     if ops != listed:
         rewrite(baseline.root / baseline.path, ops - listed, listed - ops)
     return structs.replace(policy, baseline=structs.replace(baseline, listed=tuple(sorted(ops))))
-
-
-def _additions(held: OpBaseline, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
-    """Operators without evidence that a pattern means; a pattern that means none is a mistake."""
-    found: list[str] = []
-    for pattern in patterns:
-        mine = [op for op in lacking if fnmatchcase(op, pattern)]
-        if not mine:
-            there = f"{len(held.ops):,} operators, {len(lacking):,} of them without evidence"
-            raise UsageError(
-                f"expected --add-to-baseline {pattern!r} to name operators without evidence, found none among {there}",
-                next_command=held.again,
-            )
-        found += mine
-    return tuple(found)
 
 
 def journal_folders(named: Sequence[str], config: Config) -> list[Path]:

@@ -110,7 +110,6 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Literal["module", "function", "class"]
     parent: int = -1
     name: str = ""
-    line: int = 0
     parameters: tuple[str, ...] = ()
     defaults: dict[str, Expression] = {}
     constants: dict[str, bool] = {}  # Parameters whose default is a constant, and whether it is true.

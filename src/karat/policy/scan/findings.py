@@ -27,10 +27,10 @@ from karat.policy.scan.vocabulary import (
     NAMED_FOR_CHECK,
     SKIP_RULE,
     TOLERANCES,
+    TOLERANCES_OF_DTYPE,
     WEAK,
     is_check,
     is_test,
-    normal,
 )
 from karat.system.command import Command
 
@@ -82,7 +82,6 @@ _NONE: Mapping[str, bool] = {}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    test: str
     call: MethodCall
     path: str
     when: tuple[str, ...] = ()
@@ -108,7 +107,6 @@ class Reach:
     def __init__(self, names: Names, lineage: Lineage) -> None:
         self._names = names
         self._lineage = lineage
-        self._test = ""  # The test that is followed now.
         self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
         """What the methods on its way reach, each worked out once however many ways lead there."""
 
@@ -123,8 +121,8 @@ class Reach:
         decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
         around, expected = conditions(decorators), expects_failure(decorators)
         checks: list[Check] = []
-        for name, (index, method) in tests.items():
-            self._test, self._memo = name, Memo(_DEEPEST, [])
+        for index, method in tests.values():
+            self._memo = Memo(_DEEPEST, [])
             for check in self._follow(order, index, method):
                 when = settled(check.when, {**self._lineage.values(cls), **constants}) if check.when else ()
                 if when is not None:
@@ -193,7 +191,7 @@ class Reach:
                 )
 
     def _call(self, order: Sequence[Ancestor], index: int, here: Class, call: MethodCall) -> Iterator[Check]:
-        made = Check(test=self._test, call=call, path=here.path)
+        made = Check(call=call, path=here.path)
         if call.receiver == "free":
             yield made
         elif call.receiver == "class":  # `Parent.test_check_grad(self)`
@@ -393,10 +391,10 @@ class Inspector:
             return (Severity.INFO, f"; {entry.label} allows it") if entry else (Severity.WARN, "")
 
         dtype, given = inspected.dtype, call.keywords
-        for keyword in TOLERANCES:
-            default, value = normal(keyword, dtype), call.numbers.get(keyword)
-            wider = value is None or default is None or value > default
-            if default is not None and wider and given.get(keyword, "None") != "None":
+        for keyword, usual in TOLERANCES.items():
+            default = TOLERANCES_OF_DTYPE.get(dtype or "", {}).get(keyword, usual)
+            value = call.numbers.get(keyword)
+            if (value is None or value > default) and given.get(keyword, "None") != "None":
                 severity, tail = allowed("tolerance", value)
                 of = f" of {dtype}" if dtype else ""
                 text = f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}"

@@ -73,11 +73,6 @@ class Modules:
         return self._shown.get(os.path.join(base, "__init__.py")) or module  # noqa: PTH118
 
 
-def below(module: str, *names: str) -> str:
-    """The dotted name of a module in another; one that is dots alone stands for a folder above."""
-    return ".".join((module, *names)) if module.strip(".") else module + ".".join(names)
-
-
 def stem(path: str) -> str:
     """The last part of the name by which a file is imported."""
     folder, name = os.path.split(path)
@@ -281,7 +276,9 @@ class Names:
                 targets = self.member(module, binding.target) if module is not None and module != path else []
                 if targets:
                     return targets
-                inner = self._modules.find(below(binding.module, binding.target), path)
+                # One that is dots alone stands for a folder above.
+                dot = "." if binding.module.strip(".") else ""
+                inner = self._modules.find(f"{binding.module}{dot}{binding.target}", path)
                 name = f"{binding.module.lstrip('.')}.{binding.target}".lstrip(".")
                 return [Module(inner) if inner is not None else Outside(name)]
             case "alias" | "loop" if (reference := binding.reference) is not None:

@@ -185,22 +185,26 @@ class World:
         cls = self.names.instance(path, index)
         if self.lineage.is_root(cls) or not self.lineage.is_op_test(cls):
             return
+        order = self.lineage.order(cls)
+        # A base from elsewhere that is called like an op test's, where no other base is one.
+        sure = any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order)
+        # The line where the same scope defines the class's name again, neither under a condition.
+        shadowed, here = 0, cls.facts
+        if not here.when and facts.scopes[here.scope].kind != "function":
+            if path not in self._last:
+                self._last[path] = {(c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when}
+            last = self._last[path][here.scope, here.name]
+            shadowed = facts.classes[last].line if last > index else 0
+        alike = (a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a))
         yield OpTestClass(
             cls=cls,
             path=path,
-            line=cls.facts.line,
-            name=cls.facts.qualname,
-            assumed=self._assumed(cls),
+            line=here.line,
+            name=here.qualname,
+            assumed="" if sure else next(alike, ""),
             collected=self._collected(cls, facts),
-            shadowed=self._again(path, facts, index),
+            shadowed=shadowed,
         )
-
-    def _assumed(self, cls: Class) -> str:
-        """A base from elsewhere that is called like an op test's."""
-        order = self.lineage.order(cls)
-        if any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order):
-            return ""
-        return next((a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)), "")
 
     def _collected(self, cls: Class, facts: FileFacts) -> bool:
         name, scope, line = cls.facts.name, cls.facts.scope, cls.facts.line
@@ -210,16 +214,6 @@ class World:
             return any(short_name(ancestor) in WRAPPERS for one in outer for ancestor in self.lineage.order(one))
         deleted = (b for b in facts.bindings if b.kind == "deleted")
         return not any((b.scope, b.name) == (scope, name) and b.line > line for b in deleted)
-
-    def _again(self, path: str, facts: FileFacts, index: int) -> int:
-        """The line where the same scope defines the class's name again, neither under a condition."""
-        cls = facts.classes[index]
-        if cls.when or facts.scopes[cls.scope].kind == "function":
-            return 0
-        if path not in self._last:
-            self._last[path] = {(c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when}
-        last = self._last[path][cls.scope, cls.name]
-        return facts.classes[last].line if last > index else 0
 
     def _expand(self, place: Place, made: Made, depth: int = 0) -> Iterator[OpTestClass]:
         """What a call makes of the classes it is handed."""

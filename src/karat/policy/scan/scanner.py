@@ -20,17 +20,7 @@ from karat.goldens.paths import glob_matcher
 from karat.policy.exemptions import ExemptionFile
 from karat.policy.scan.findings import Inspection, Inspector, OpTestRow, State
 from karat.policy.scan.names import Class, Modules, Names, Place
-from karat.policy.scan.op_tests import (
-    OpTestClass,
-    ParsedFiles,
-    Progress,
-    World,
-    cannot_read,
-    finding,
-    glance,
-    look,
-    no_collection,
-)
+from karat.policy.scan.op_tests import ParsedFiles, Progress, World, cannot_read, finding, glance, look, no_collection
 from karat.report import sarif
 from karat.report.terminal import Line, by_kind
 from karat.report.words import count, line_of
@@ -113,10 +103,35 @@ def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: 
         relevant = files.relevant(options.jobs)
         world = World(Names(modules, files.facts), options.base_classes)
         tests = list(world.op_tests(relevant))
-        rows, findings = _inspect(world, tests, options)
+        inspector = Inspector(world, options.exemptions, options.today)
+        rows: list[OpTestRow] = []
+        findings: list[Finding] = []
+        classes: dict[tuple[str, int], Inspection] = {}
+        for test in tests:
+            inspected = inspector.inspect(test)
+            rows.append(inspected.row)
+            findings += inspected.findings
+            key = (test.cls.path, test.cls.index)
+            # Of all that a factory makes of a class, one that is not checked says the most about it.
+            if key not in classes or inspected.row.state == "unchecked":
+                classes[key] = inspected
+        for (path, index), inspected in classes.items():
+            findings += inspector.of_class(path, world.names.facts(path).classes[index], inspected)
         for path in files.parsed:
-            findings += _stray_flags(world, path)
-        findings += [*found.findings, *files.problems(), *_paths_without(found, rows, tests)]
+            # Flags that are set on a class from outside: `TestX.exist_check_grad = True`.
+            for flag in world.names.facts(path).flags:
+                targets = world.names.resolve(Place(path, flag.scope), flag.owner) if flag.owner else ()
+                if not flag.owner or any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets):
+                    text = f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may"
+                    findings.append(finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner, text))
+        findings += [*found.findings, *files.problems()]
+    holding = {row.path for row in rows} | {test.cls.path for test in tests}
+    for path, held in found.by_path.items():
+        if holding.isdisjoint(held):  # a path without any op test verifies nothing
+            what = f"{count(len(held), 'Python file')} and no op test in any" if held else "no Python file"
+            said = f"expected op tests below {path}, found {what}"
+            again = Command("karat", "policy", "scan", path, "--base-class", "NAME")
+            findings.append(fail("nothing-compared", said, path=path, next=again))
     if options.exemptions is not None:
         findings += options.exemptions.findings
     counts = {"found": len(found.files), "parsed": len(files.parsed)}
@@ -128,47 +143,6 @@ def scan(paths: Sequence[str], options: ScanOptions | None = None, *, progress: 
         op_tests=tuple(rows),
         findings=tuple(sorted(findings, key=lambda f: (f.severity.rank, f.kind, f.path, line_of(f)))),
     )
-
-
-def _inspect(world: World, tests: Sequence[OpTestClass], options: ScanOptions) -> tuple[list[OpTestRow], list[Finding]]:
-    inspector = Inspector(world, options.exemptions, options.today)
-    rows: list[OpTestRow] = []
-    findings: list[Finding] = []
-    classes: dict[tuple[str, int], Inspection] = {}
-    for test in tests:
-        inspected = inspector.inspect(test)
-        rows.append(inspected.row)
-        findings += inspected.findings
-        key = (test.cls.path, test.cls.index)
-        # Of all that a factory makes of a class, one that is not checked says the most about it.
-        if key not in classes or inspected.row.state == "unchecked":
-            classes[key] = inspected
-    for (path, index), inspected in classes.items():
-        findings += inspector.of_class(path, world.names.facts(path).classes[index], inspected)
-    return rows, findings
-
-
-def _stray_flags(world: World, path: str) -> Iterator[Finding]:
-    """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
-    for flag in world.names.facts(path).flags:
-        targets = world.names.resolve(Place(path, flag.scope), flag.owner) if flag.owner else ()
-        if not flag.owner or any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets):
-            text = f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may"
-            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner, text)
-
-
-def _paths_without(found: FileList, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]) -> Iterator[Finding]:
-    """A path without any op test verifies nothing."""
-    holding = {row.path for row in rows} | {test.cls.path for test in tests}
-    for path, files in found.by_path.items():
-        if holding.isdisjoint(files):
-            what = f"{count(len(files), 'Python file')} and no op test in any" if files else "no Python file"
-            yield fail(
-                "nothing-compared",
-                f"expected op tests below {path}, found {what}",
-                path=path,
-                next=Command("karat", "policy", "scan", path, "--base-class", "NAME"),
-            )
 
 
 @dataclass(slots=True)

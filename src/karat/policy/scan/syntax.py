@@ -68,27 +68,6 @@ def facts_of(source: bytes) -> FileFacts:
     )
 
 
-def import_bindings(node: ast.Import | ast.ImportFrom, scope: int = 0) -> Iterator[Binding]:
-    """The names that an import statement binds; leading dots of a module are levels up."""
-    line = node.lineno
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            whole = alias.name if alias.asname else alias.name.partition(".")[0]
-            yield Binding(scope=scope, name=alias.asname or whole, line=line, kind="module", module=whole)
-            if not alias.asname and "." in alias.name:
-                # `import a.b` binds a, and sees to it that a.b is there.
-                yield Binding(scope=scope, name=alias.name, line=line, kind="module", module=alias.name)
-        return
-    module = "." * node.level + (node.module or "")
-    for alias in node.names:
-        if alias.name == "*":
-            yield Binding(scope=scope, name="*", line=line, kind="star", module=module)
-        else:
-            yield Binding(
-                scope=scope, name=alias.asname or alias.name, line=line, kind="from", module=module, target=alias.name
-            )
-
-
 class _FactReader:
     """Collects facts while going through statements; expressions are looked at only where they matter."""
 
@@ -114,10 +93,30 @@ class _FactReader:
                 body.method(node, when)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self.function(node, scope)
-            case ast.Import() | ast.ImportFrom():
-                self.bindings += import_bindings(node, scope)
+            case ast.Import(names=names):
+                for alias in names:
+                    whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                    # `import a.b` binds a, and sees to it that a.b is there.
+                    also = () if alias.asname or "." not in alias.name else ((alias.name, alias.name),)
+                    for name, module in ((alias.asname or whole, whole), *also):
+                        self.bindings.append(
+                            Binding(scope=scope, name=name, line=node.lineno, kind="module", module=module)
+                        )
+            case ast.ImportFrom(names=names):  # leading dots of a module are levels up
+                made = Binding(
+                    scope=scope, name="*", line=node.lineno, kind="star", module="." * node.level + (node.module or "")
+                )
+                for alias in names:
+                    bound = {"name": alias.asname or alias.name, "kind": "from", "target": alias.name}
+                    self.bindings.append(made if alias.name == "*" else msgspec.structs.replace(made, **bound))
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if node.value is not None:
-                self._assign(node, node.value, scope)
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if body is not None and not isinstance(node, ast.AugAssign):
+                    for name in map(dotted, targets):
+                        body.attribute(name, node.value, node.lineno)
+                        body.values[name] = constant(name, node.value)
+                for target in targets:
+                    self._assigned(target, node.value, scope)
             case ast.Expr(value=value):
                 self._calls(value, scope)
             case ast.Return(value=ast.expr() as value):
@@ -135,7 +134,11 @@ class _FactReader:
                 for part, more in branches(node):
                     self.block(part, scope, when + more)
             case ast.For() | ast.AsyncFor():
-                self._loop(node.target, node.iter, scope)
+                values = node.iter  # What the loop's names stand for: any of what it goes over.
+                if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
+                    values = values.func.value  # D.items(), D.values()
+                for one in node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]:
+                    self._bind(scope, dotted(one), one.lineno, "loop", expression(values))
                 self.block([*node.body, *node.orelse], scope, when)
             case ast.While():
                 self.block([*node.body, *node.orelse], scope, when)
@@ -151,16 +154,6 @@ class _FactReader:
             self.bindings.append(
                 Binding(scope=scope, name=name, line=line, kind=kind, reference=target, index=index)  # type: ignore[arg-type]
             )
-
-    def _assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, value: ast.expr, scope: int) -> None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        body = self._bodies.get(scope)
-        if body is not None and not isinstance(node, ast.AugAssign):
-            for name in map(dotted, targets):
-                body.attribute(name, value, node.lineno)
-                body.values[name] = constant(name, value)
-        for target in targets:
-            self._assigned(target, value, scope)
 
     def _assigned(self, target: ast.expr, value: ast.expr, scope: int) -> None:
         name = dotted(target)
@@ -199,13 +192,6 @@ class _FactReader:
                 self.classes[index] = msgspec.structs.replace(cls, methods=tuple(kept), attributes=attributes)
                 return
 
-    def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
-        """What a loop's names stand for: any of what it goes over."""
-        if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
-            values = values.func.value  # D.items(), D.values()
-        for one in target.elts if isinstance(target, ast.Tuple) else [target]:
-            self._bind(scope, dotted(one), one.lineno, "loop", expression(values))
-
     def _calls(self, node: ast.expr, scope: int) -> None:
         """Calls that may make classes: `make(A)`, `[make(A), make(B)]`."""
         match node:
@@ -224,7 +210,6 @@ class _FactReader:
             kind="function",
             parent=scope,
             name=node.name,
-            line=node.lineno,
             parameters=tuple(parameter_names(node.args)),
             defaults={name: expression(value) for name, value in given.items() if dotted(value)},
             constants={name: known for name, value in given.items() if (known := truth(value)) is not None},
@@ -235,19 +220,16 @@ class _FactReader:
         self.block(node.body, index, ())
         self.scopes[index] = msgspec.structs.replace(made, returns=tuple(self._returns.pop(index, ())))
 
-    def _qualname(self, scope: int, name: str) -> str:
-        parts = [name]
-        while scope > 0:
-            here = self.scopes[scope]
-            parts.append(f"{here.name}.<locals>" if here.kind == "function" else here.name)
-            scope = here.parent
-        return ".".join(reversed(parts))
-
     def _class(self, node: ast.ClassDef, scope: int, when: When) -> None:
         index, inside = len(self.classes), len(self.scopes)
-        self.scopes.append(Scope(kind="class", parent=scope, name=node.name, line=node.lineno))
+        self.scopes.append(Scope(kind="class", parent=scope, name=node.name))
         self._bind(scope, node.name, node.lineno, "class", index=index)
-        facts = ClassFacts(name=node.name, qualname=self._qualname(scope, node.name), line=node.lineno)
+        parts, above = [node.name], scope
+        while above > 0:
+            here = self.scopes[above]
+            parts.append(f"{here.name}.<locals>" if here.kind == "function" else here.name)
+            above = here.parent
+        facts = ClassFacts(name=node.name, qualname=".".join(reversed(parts)), line=node.lineno)
         self.classes.append(facts)
         body = self._bodies[inside] = _ClassBody(self, inside)
         self.block(node.body, inside, ())
@@ -308,9 +290,18 @@ class _ClassBody:
                     pending += reversed([*chain(*parts), *handlers])
         if factory:
             self._reader.function(node, self._scope)
-        method = method_of(node, decorators(node.decorator_list), when)
-        method = msgspec.structs.replace(method, sets=tuple(sets))
-        self.methods[node.name] = method
+        walked, skips = _Body(parameter_names(node.args)[:1]), decorators(node.decorator_list)
+        walked.block(node.body, ())
+        self.methods[node.name] = Method(
+            name=node.name,
+            line=node.lineno,
+            calls=tuple(walked.calls),
+            empty=_emptiness(node, skips, walked) if is_test(node.name) else "",
+            does=walked.does,
+            decorators=skips,
+            when=when,
+            sets=tuple(sets),
+        )
         self.attributes.pop(node.name, None)
 
     def _flag(self, name: str, value: ast.expr, line: int, owner: str = "") -> None:
@@ -365,7 +356,8 @@ def _decorator(node: ast.expr) -> Decorator | None:
     last = name.rpartition(".")[2]
     made = Decorator(name=name, line=node.lineno)
     if last == SKIP_RULE:
-        return msgspec.structs.replace(made, reason=_reason(call))
+        by_name = next((k.value for k in call.keywords if k.arg == "reason"), None) if call else None
+        return msgspec.structs.replace(made, reason=literal(by_name or (call.args[0] if call and call.args else None)))
     if last == "skip" or (last in EXPECTS_FAILURE and (call is None or not call.args)):
         return made
     if last in EXPECTS_FAILURE:
@@ -381,12 +373,6 @@ def _condition(call: ast.Call | None, last: str) -> str:
         return f"{last} lets it"
     text = text_of(call.args[0])
     return text if last in {"skipUnless", "skip_unless"} else negated(text)
-
-
-def _reason(call: ast.Call | None) -> str | None:
-    """The reason, where it can be read."""
-    by_name = next((k.value for k in call.keywords if k.arg == "reason"), None) if call else None
-    return literal(by_name or (call.args[0] if call and call.args else None))
 
 
 def takes_failure(node: ast.AST) -> bool:
@@ -410,20 +396,6 @@ def swallows(handler: ast.ExceptHandler) -> bool:
         for s in handler.body
         for n in ast.walk(s)
         if isinstance(n, ast.Raise | ast.Call)
-    )
-
-
-def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
-    body = _Body(parameter_names(node.args)[:1])
-    body.block(node.body, ())
-    return Method(
-        name=node.name,
-        line=node.lineno,
-        calls=tuple(body.calls),
-        empty=_emptiness(node, decorators, body) if is_test(node.name) else "",
-        does=body.does,
-        decorators=decorators,
-        when=when,
     )
 
 
@@ -487,7 +459,15 @@ class _Body:
                 ended = self.block(node.body, when) and not catches
                 self._caught -= catches
             case ast.Try() | ast.TryStar():
-                ended = self._try(node, when)
+                catches = any(swallows(handler) for handler in node.handlers)
+                self._caught += catches
+                ended = self.block(node.body, when)
+                self._caught -= catches
+                for handler in node.handlers:
+                    kind = text_of(handler.type) if handler.type else "anything"
+                    self.block(handler.body, (*when, f"{kind} was raised"))
+                ended = self.block(node.orelse, when) or ended
+                ended = self.block(node.finalbody, when) or (ended and not node.handlers)
             case ast.Match():
                 for case in node.cases:
                     self.block(case.body, (*when, text_of(node.subject)))
@@ -533,17 +513,6 @@ class _Body:
             return all(ended), ()
         not_first = when[depth]
         return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
-
-    def _try(self, node: ast.Try | ast.TryStar, when: When) -> bool:
-        catches = any(swallows(handler) for handler in node.handlers)
-        self._caught += catches
-        ended = self.block(node.body, when)
-        self._caught -= catches
-        for handler in node.handlers:
-            kind = text_of(handler.type) if handler.type else "anything"
-            self.block(handler.body, (*when, f"{kind} was raised"))
-        ended = self.block(node.orelse, when) or ended
-        return self.block(node.finalbody, when) or (ended and not node.handlers)
 
     def expressions(self, node: ast.AST, when: When) -> None:
         """Calls anywhere below a node."""

@@ -71,11 +71,6 @@ def is_test(name: str) -> bool:
     return name.startswith("test") or name == "runTest"
 
 
-def normal(relative: str, dtype: str | None) -> float | None:
-    """The original's own value of a tolerance; None where there is none."""
-    return TOLERANCES_OF_DTYPE.get(dtype or "", {}).get(relative, TOLERANCES.get(relative))
-
-
 ANYWHERE = {
     "max_relative_error": ("tolerance", "tolerance"),
     "numeric_grad_delta": ("tolerance", "step"),
