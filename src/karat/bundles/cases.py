@@ -135,28 +135,27 @@ class Case:
         return self._restored("expected", classes, framework, verify=verify)
 
     def _restored(self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool) -> Restored:
-        for found in self.findings:
-            if found.severity is Severity.FAIL:
-                raise Damaged(found.message)
+        for wrong in self.findings:
+            if wrong.severity is Severity.FAIL:
+                raise Damaged(wrong.message)
         structure = self.manifest.inputs if role == "input" else self.manifest.expected
-        with Spool(self) as spool:
-            records = (record for record in self.manifest.tensors if record.role == role)
-            tensors = {record.name: self._load(record, spool.tensor(record.name), verify=verify) for record in records}
-        # The memory is not shared: no need for a second copy of it.
-        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
-
-    def _load(self, record: TensorRecord, there: TensorExtent, *, verify: bool) -> Tensor:
         import numpy as np
 
-        data = np.empty(there.extent.size, np.uint8).data
-        with contextlib.closing(there.extent.open()) as reader:
-            reader.read_into(0, data)
+        tensors: dict[str, Tensor] = {}
         shared = ("dtype", "shape", "strides", "framework", "big_endian", "device")
-        tensor = Tensor(data=data, **{name: getattr(record, name) for name in shared})
-        if verify:
-            found = digest_of(tensor, hash_of(record.digest))
-            require_digest(f"{self.name_of(record.file)}, {record.name}", record.digest, found)
-        return tensor
+        with Spool(self) as spool:
+            for record in (record for record in self.manifest.tensors if record.role == role):
+                there = spool.tensor(record.name).extent
+                data = np.empty(there.size, np.uint8).data
+                with contextlib.closing(there.open()) as reader:
+                    reader.read_into(0, data)
+                tensor = Tensor(data=data, **{name: getattr(record, name) for name in shared})
+                if verify:
+                    found = digest_of(tensor, hash_of(record.digest))
+                    require_digest(f"{self.name_of(record.file)}, {record.name}", record.digest, found)
+                tensors[record.name] = tensor
+        # The memory is not shared: no need for a second copy of it.
+        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
 
     def program(self) -> Extent | None:
         return None if self.manifest.program is None else self.extent(self.manifest.program.file)

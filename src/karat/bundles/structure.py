@@ -150,7 +150,12 @@ class _Flattener:
             inner = self.put(value.value, path.field("value"))
             return {"enum": class_name(value), "member": value.name, "value": inner}
         if isinstance(value, Record):
-            return self._record(value, path)
+            # Back to what it was made from, so that a capture of what was restored loses nothing.
+            if value.kind == "enum":
+                inner = self.put(value.fields["value"], path.field("value"))
+                return {"enum": value.name, "member": value.fields["name"], "value": inner}
+            made = self._fields(value.kind, value.name, value.fields.items(), path)
+            return made | ({"items": list(value.items)} if value.items is not None else {})
         if is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value, path)
         if is_namedtuple(type(value)) or is_structseq(type(value)):
@@ -193,14 +198,6 @@ class _Flattener:
                 _refuse(path, value, f"it is a mapping whose key {odd[0]!r} is no field of it")
             made["items"] = list(value)
         return made
-
-    def _record(self, value: Record, path: _Path) -> Any:
-        """Back to what it was made from, so that a capture of what was restored loses nothing."""
-        if value.kind == "enum":
-            inner = self.put(value.fields["value"], path.field("value"))
-            return {"enum": value.name, "member": value.fields["name"], "value": inner}
-        made = self._fields(value.kind, value.name, value.fields.items(), path)
-        return made | ({"items": list(value.items)} if value.items is not None else {})
 
     def _tensor(self, value: Any, path: _Path) -> Any:
         # Whoever only verifies needs no numpy.

@@ -181,7 +181,18 @@ def make_named(kind: str, name: Any) -> tuple[Any] | None:
     """The thing, in a tuple; None where its framework is not installed. ValueError if there is none."""
     check_named(kind, name)
     if kind == "numpy.dtype":
-        return (_numpy_dtype(*name),)
+        from karat.tensors.numpy_arrays import numpy_dtype
+
+        of, order = name
+        if order not in {"big", "little"}:
+            raise ValueError("a dtype is big-endian or little-endian")
+        try:
+            dtype = numpy_dtype(of)
+        except UnknownDtype:
+            raise ValueError("no dtype has that name") from None
+        if dtype is None:
+            raise Damaged(f"expected a numpy with {of} (pip install ml_dtypes), found none")
+        return (dtype.newbyteorder(">") if order == "big" else dtype,)
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -209,20 +220,6 @@ def check_named(kind: str, name: Any) -> None:
             raise ValueError("a dtype is a name and an order")
     elif not isinstance(name, str):
         raise ValueError("it goes by a name")
-
-
-def _numpy_dtype(name: str, order: str) -> Any:
-    from karat.tensors.numpy_arrays import numpy_dtype
-
-    if order not in {"big", "little"}:
-        raise ValueError("a dtype is big-endian or little-endian")
-    try:
-        found = numpy_dtype(name)
-    except UnknownDtype:
-        raise ValueError("no dtype has that name") from None
-    if found is None:
-        raise Damaged(f"expected a numpy with {name} (pip install ml_dtypes), found none")
-    return found.newbyteorder(">") if order == "big" else found
 
 
 def class_name(value: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from posixpath import basename, dirname
 from typing import Any
@@ -60,7 +60,7 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
     def check_index() -> tuple[Finding, ...]:
         try:
             packed = index.read(place)
-            return index.check(place, packed, progress=count) if packed is not None else ()
+            return () if packed is None else tuple(index.check(place, packed, progress=count))
         except Damaged as damage:
             return (finding("bundle-damaged", index.NAME, str(damage)),)
 
@@ -133,7 +133,11 @@ def _pieces(case: Case) -> Iterator[_Piece]:
         return
     for file in dict.fromkeys(record.file for record in case.manifest.tensors):
         records = [record for record in case.manifest.tensors if record.file == file]
-        if case.files[file] > SMALL and _is_seekable(case, file):
+        seekable = False
+        with suppress(Damaged):  # said once, when the file is verified
+            case.header(file)
+            seekable = case.files[file] > SMALL and case.extent(file).seekable
+        if seekable:
             yield from ((case, partial(_verify_tensor, case, record)) for record in records)
         else:
             yield case, partial(_verify_tensors, case, file, records)
@@ -148,14 +152,6 @@ def _pieces(case: Case) -> Iterator[_Piece]:
             require_file(extent, program.digest, name, lambda block: count(len(block)))
 
         yield case, verify_program
-
-
-def _is_seekable(case: Case, file: str) -> bool:
-    try:
-        case.header(file)
-        return case.extent(file).seekable
-    except Damaged:
-        return False  # said once, when the file is verified
 
 
 def _verify_tensor(case: Case, record: TensorRecord, count: _Count, run: _Map) -> None:

@@ -142,13 +142,9 @@ class Quick:
             best = int(sizes.argmax())
             tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
         risen, fallen = self._see_quotient(tally, expected, actual)
-        few = self.dtype.layout is None or self._see_farthest(tally, risen, expected_bits, actual_bits)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
-        if few:
-            tally.bit_equal += equal_elements(self.dtype, expected_bits, actual_bits)
-        else:
-            self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
+        self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
         tally.count(size)
         return True
 
@@ -208,30 +204,6 @@ class Quick:
             low[unsure] = np.abs(a - e) > atol + rtol * np.abs(e)
             count = int(np.count_nonzero(low))
         tally.mismatch(count, tally.at + int(low.argmax()))
-
-    def _see_farthest(self, tally: Tally, risen: float, expected: Bits, actual: Bits) -> bool:
-        """Look at those pairs only that may be more steps apart than any before; False if they are many, or unknown.
-
-        A factor of r is at most log2(r) + 0.0861 binades, whose steps are 2 ** mantissa each.
-        """
-        if self.dtype.layout is None or self.signed_bits is None:
-            return False
-        binades = tally.ulp / 2.0**self.dtype.layout.mantissa - 0.1
-        if binades < 2:
-            return False
-        slack, factor = 4 * self.limits.slack, 2.0 ** min(binades, int(np.finfo(self.work).maxexp) - 2)
-        quotient, low = self.buffers.quotient[: expected.size // self.dtype.itemsize], self.buffers.low
-        # Shrunk by the factor or more, or with another sign; and, where there is one, grown by it.
-        far = np.less(quotient, self.work.type(1 / factor - 1 + slack), out=low[: quotient.size])
-        if risen >= factor * (1 - slack) - 1:
-            np.logical_or(far, quotient >= factor * (1 - slack) - 1, out=far)
-        at = np.flatnonzero(far)
-        if at.size > quotient.size >> 6:
-            return False
-        if at.size:
-            one, other = expected.view(self.signed_bits)[at], actual.view(self.signed_bits)[at]
-            tally.ulp = max(tally.ulp, int(distances(self.dtype, one.view(np.uint8), other.view(np.uint8)).max()))
-        return True
 
     def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
         """Equal bits, and the steps between those that differ."""
@@ -308,8 +280,19 @@ class Careful:
             same = (expected == actual) & (np.signbit(expected.real) == np.signbit(actual.real))
             same |= np.isnan(expected) & np.isnan(actual)
             tally.bit_equal += int(np.count_nonzero(same))
-        wrong = self._see_odd(tally, expected, actual, finite)
-        if wrong is not None:
+        wrong: Mask | None = None
+        if not finite.all():
+            nan_expected, nan_actual = np.isnan(expected), np.isnan(actual)
+            fine_expected, fine_actual = np.isfinite(expected), np.isfinite(actual)
+            tally.nan_expected += int(np.count_nonzero(nan_expected))
+            tally.nan_actual += int(np.count_nonzero(nan_actual))
+            tally.inf_expected += int(np.count_nonzero(~fine_expected & ~nan_expected))
+            tally.inf_actual += int(np.count_nonzero(~fine_actual & ~nan_actual))
+            tally.spoil(fine_expected & ~fine_actual)
+            agree = expected == actual
+            if self.tolerance.equal_nan:
+                agree |= nan_expected & nan_actual
+            wrong = np.asarray(~finite & ~agree)
             expected, actual = np.where(finite, expected, 0), np.where(finite, actual, 0)
         pairs = int(np.count_nonzero(finite))
         if pairs:
@@ -322,22 +305,6 @@ class Careful:
         if wrong is not None:
             tally.mismatch(int(np.count_nonzero(wrong)), tally.at + int(wrong.argmax()))
         tally.count(expected.size, pairs)
-
-    def _see_odd(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask | None:
-        """Count NaN and infinities; returns which of them are mismatches, None if there are none at all."""
-        if finite.all():
-            return None
-        nan_expected, nan_actual = np.isnan(expected), np.isnan(actual)
-        fine_expected, fine_actual = np.isfinite(expected), np.isfinite(actual)
-        tally.nan_expected += int(np.count_nonzero(nan_expected))
-        tally.nan_actual += int(np.count_nonzero(nan_actual))
-        tally.inf_expected += int(np.count_nonzero(~fine_expected & ~nan_expected))
-        tally.inf_actual += int(np.count_nonzero(~fine_actual & ~nan_actual))
-        tally.spoil(fine_expected & ~fine_actual)
-        agree = expected == actual
-        if self.tolerance.equal_nan:
-            agree |= nan_expected & nan_actual
-        return np.asarray(~finite & ~agree)
 
     def _see_pairs(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask:
         """Differences, quotients and sums; non-finite pairs are zero on both sides by now."""

@@ -186,8 +186,4 @@ def _log10(value: Fraction) -> float:
 
 
 def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
-    for size in reversed(shape):
-        flat, here = divmod(flat, size)
-        found.append(here)
-    return tuple(reversed(found))
+    return tuple(map(int, np.unravel_index(flat, shape)))
