@@ -96,16 +96,17 @@ class SnapshotPlace(Place):
             # Manifests are read one after the other, so the packs that follow come along.
             following = self.snapshot.packs[pack : pack + _AHEAD]
             packs = [one for one in following if one.digest not in self._objects and one.size <= _SMALL]
-            list(in_parallel([partial(self._attempt, one) for one in packs], _AHEAD))
+
+            def attempt(one: Part) -> None:
+                with suppress(Damaged, KaratError):  # raised again where it is needed
+                    self._remember(one, self._fetched(one))
+
+            list(in_parallel([partial(attempt, one) for one in packs], _AHEAD))
             with self._lock:
                 found = self._objects.get(part.digest)
             if found is not None:
                 return found[0]
         return self._remember(part, self._fetched(part))
-
-    def _attempt(self, part: Part) -> None:
-        with suppress(Damaged, KaratError):  # raised again where it is needed
-            self._remember(part, self._fetched(part))
 
     def _fetched(self, part: Part) -> bytes:
         try:

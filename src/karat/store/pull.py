@@ -140,7 +140,17 @@ class _PullFetch:
         """Fetch everything; returns the number of bytes that had to be fetched."""
         for folder in {(self._folder / path).parent for path, _ in self._snapshot.files()}:
             folder.mkdir(parents=True, exist_ok=True)
-        return sum(in_parallel(list(self._tasks()), workers, stop=self._stopped.set))
+        tasks: list[Callable[[], int]] = []
+        packed: dict[int, list[tuple[str, SnapshotFile]]] = {}
+        for path, file in self._snapshot.files():
+            start = 0
+            for part in pieces(file) if file.pack is None else ():
+                tasks.append(partial(self._piece, path, file, start, part))
+                start += part.size
+            if file.pack is not None:
+                packed.setdefault(file.pack, []).append((path, file))
+        tasks += [partial(self._pack, self._snapshot.packs[number], files) for number, files in packed.items()]
+        return sum(in_parallel(tasks, workers, stop=self._stopped.set))
 
     def sync(self, workers: int) -> None:
         """Wait for the disk."""
@@ -150,18 +160,6 @@ class _PullFetch:
                 os.fsync(file.fileno())
 
         list(in_parallel([partial(sync, path) for path in self._written], workers))
-
-    def _tasks(self) -> Iterator[Callable[[], int]]:
-        packed: dict[int, list[tuple[str, SnapshotFile]]] = {}
-        for path, file in self._snapshot.files():
-            start = 0
-            for part in pieces(file) if file.pack is None else ():
-                yield partial(self._piece, path, file, start, part)
-                start += part.size
-            if file.pack is not None:
-                packed.setdefault(file.pack, []).append((path, file))
-        for number, files in packed.items():
-            yield partial(self._pack, self._snapshot.packs[number], files)
 
     def _pack(self, part: Part, files: Sequence[tuple[str, SnapshotFile]]) -> int:
         """Write the files that one object holds; nothing is fetched if they are all there."""

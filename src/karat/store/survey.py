@@ -106,9 +106,17 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
                 said = f"expected capture directories apart from each other, found {typed} and {root}"
                 raise UsageError(said, next_command="karat pack --help")
         known[path] = root
-    places = tuple(_open(root) for root in roots)
+    places = []
     by_path: dict[str, list[Case]] = defaultdict(list)
-    for place in places:
+    for root in roots:
+        place = open_place(root)
+        if place.kind != "folder" or SUMS in place.files():
+            place.close()
+            filled = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
+            said = f"{root}: expected a capture directory, found a {filled}"
+            raise UsageError(said, next_command=_verify(root))
+        require_root(place, lambda roots: ["karat", "pack", *roots])
+        places.append(place)
         for case in cases(place):
             by_path[case.path].append(case)
     groups = [by_path[path] for path in sorted(by_path)]
@@ -124,7 +132,7 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     refused = {f.path for f in findings if f.severity is Severity.FAIL}
     refused |= {case.path for case in alone if case.findings}
     return Survey(
-        places=places,
+        places=tuple(places),
         candidates=tuple(case for case in alone if case.path not in refused),
         findings=tuple(findings),
         found=sum(len(group) for group in groups),
@@ -136,17 +144,6 @@ def _told(found: Iterable[Finding], place: Place) -> Iterator[Finding]:
     for one in found:
         then = one.next if one.kind == "cannot-read" else _verify(place.name)
         yield replace(one, where=place.name, next=then)
-
-
-def _open(root: str) -> Place:
-    place = open_place(root)
-    if place.kind != "folder" or SUMS in place.files():
-        place.close()
-        found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
-        said = f"{root}: expected a capture directory, found a {found}"
-        raise UsageError(said, next_command=_verify(root))
-    require_root(place, lambda roots: ["karat", "pack", *roots])
-    return place
 
 
 def _twice(group: Sequence[Case]) -> Finding:

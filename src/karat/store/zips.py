@@ -21,7 +21,7 @@ from karat.bundles.cases import Case
 from karat.bundles.index import NAME, IndexedArchive, IndexedCase, IndexedFile, build, encode
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.verify import verify_case
-from karat.bundles.zips import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
+from karat.bundles.zips import DEFLATE, METHODS, STORED, WHOLE, ZSTD, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
 from karat.system.hashes import sha256
 from karat.tensors.digests import TensorDigest
@@ -44,7 +44,15 @@ class ZipWriter:
         method = STORED if stored else METHODS[self._compression]
         blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self.size)
         self._file.write(local_header(blank))
-        packer = None if method == STORED else _packer(method)
+        packer: Any = zlib.compressobj(wbits=-zlib.MAX_WBITS) if method == DEFLATE else None
+        if method == ZSTD:
+            try:
+                import zstandard
+            except ImportError as error:
+                said = "--compression zstd needs zstandard, which is not installed"
+                raise UsageError(said, next_command="pip install 'karat[zstd]'") from error
+            # The frame's own checksum: readers that know no index still notice a flipped bit.
+            packer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
         seen = packed = crc = 0
         for chunk in chunks:
             seen += len(chunk)
@@ -78,19 +86,6 @@ class ZipWriter:
         self._file.write(directory(self.members, self.size))
 
 
-def _packer(method: int) -> Any:
-    """A compressor of the standard library's kind."""
-    if method == DEFLATE:
-        return zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    try:
-        import zstandard
-    except ImportError as error:
-        said = "--compression zstd needs zstandard, which is not installed"
-        raise UsageError(said, next_command="pip install 'karat[zstd]'") from error
-    # The frame's own checksum: readers that know no index still notice a flipped bit.
-    return zstandard.ZstdCompressor(write_checksum=True).compressobj()
-
-
 class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # Below OUT.
     size: int
@@ -108,6 +103,12 @@ class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def pack_case(captured: Case, target: Path, compression: Compression, count: Callable[[int], None]) -> PackedCase:
     """Pack one case, and hold it against its manifest; `count` is told of packed bytes, from any thread."""
     case = IndexedCase(path=captured.path, sha256=captured.manifest.sha256)
+
+    def counted(extent: Extent) -> Iterator[memoryview]:
+        for block in read_blocks(extent):
+            yield block
+            count(len(block))
+
     output = None
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("x+b") as file:
@@ -115,29 +116,20 @@ def pack_case(captured: Case, target: Path, compression: Compression, count: Cal
         files = []
         for name in sorted(captured.files):
             extent, path = captured.extent(name), f"{captured.path}/{name}"
-            writer.add(path, _counted(extent, count), extent.size)
+            writer.add(path, counted(extent), extent.size)
             files.append(IndexedFile(path=path, size=extent.size))
-        members, wrong = tuple(writer.members), _changed(captured)
+        # Asked for after the files were read, so that what changed before or meanwhile shows.
+        now = Case(captured.place, captured.folder, captured.files)
+        wrong: tuple[str, ...] = (f"{MANIFEST}: expected it to stay as it was, found another while packing",)
+        if now.manifest.sha256 == case.sha256:
+            wrong = tuple(finding.message for finding in verify_case(now))
+        members = tuple(writer.members)
         if not wrong:
             whole = _ZipHash()
             for chunk in _range(file, 0, writer.size):
                 whole.update(chunk)
             output = _finish(file, writer, whole, [case], files, f"cases/{captured.path}.zip")
     return PackedCase(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
-
-
-def _changed(case: Case) -> tuple[str, ...]:
-    """What is not as the manifest says; asked for after the files were read, so that what changed before or meanwhile shows."""
-    now = Case(case.place, case.folder, case.files)
-    if now.manifest.sha256 != case.manifest.sha256:
-        return (f"{MANIFEST}: expected it to stay as it was, found another while packing",)
-    return tuple(finding.message for finding in verify_case(now))
-
-
-def _counted(extent: Extent, count: Callable[[int], None]) -> Iterator[memoryview]:
-    for block in read_blocks(extent):
-        yield block
-        count(len(block))
 
 
 def _finish(

@@ -167,7 +167,7 @@ class _Sweeps:
             with suppress(Exception):  # as for what torch cannot compile
                 from karat.tensors.device import triton_sweep
 
-                return [*triton_sweep.sweep(*self.sides, given.rtol, given.atol, name=kind.name)]
+                return [*triton_sweep.sweep(self.sides[0], self.sides[1], given.rtol, given.atol, name=kind.name)]
         work = made(sweep, self.compiled, how=How(ROW, kind.name, steps, careful, given.equal_nan))
         parts = [work(one, other, given.rtol, given.atol) for one, other in pieces]
         cat = sys.modules["torch"].cat
