@@ -30,7 +30,7 @@ from karat.store.push import objections
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.store.upload import LARGE, LARGE_AT_ONCE
 from karat.system.command import Command
-from karat.system.files import copy_range, exchange, sync_folder, write_bytes
+from karat.system.files import copy_range, exchange, expecting, sync_folder, write_bytes
 from karat.system.foreign.limits import CLOSED, NO_FOLLOW
 from karat.system.hashes import sha256_hex
 from karat.system.locks import lock
@@ -156,7 +156,8 @@ class _PullFetch:
         """Wait for the disk."""
 
         def sync(path: str) -> None:
-            with _writing(self._folder / path), (self._folder / path).open("rb") as file:
+            target = self._folder / path
+            with expecting(f"write {target}", target.parent), target.open("rb") as file:
                 os.fsync(file.fileno())
 
         list(in_parallel([partial(sync, path) for path in self._written], workers))
@@ -219,7 +220,7 @@ class _PullFetch:
     def _opened(self, path: str, file: SnapshotFile) -> Iterator[int]:
         """The file to write to, as long as it will be, with its tail."""
         target = self._folder / path
-        with _writing(target):
+        with expecting(f"write {target}", target.parent):
             handle = os.open(target, os.O_RDWR | os.O_CREAT | CLOSED | NO_FOLLOW, 0o666)
             try:
                 os.ftruncate(handle, file.size)
@@ -276,25 +277,12 @@ def _is_whole(path: Path, file: SnapshotFile, snapshot: Snapshot) -> bool:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Tell a full disk from a bug."""
-    try:
-        yield
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("df", "-h", str(path.parent))) from error
-
-
-@contextmanager
 def staging(target: Path, mark: str) -> Iterator[Path]:
     """A hidden folder beside the target, kept for the next attempt; one process at a time."""
     folder = target.parent / f"{_prefix(target)}{mark}"
-    try:
+    with expecting(f"make {folder}", target.parent):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
-    except OSError as error:
-        said = f"expected to make {folder}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
     try:
         _alone(handle, target)
         yield folder
@@ -329,7 +317,7 @@ def discard_others(folder: Path, wanted: Collection[str]) -> None:
 def install(folder: Path, target: Path, *, replace: bool) -> None:
     """Give the folder its name; a folder of that name is exchanged for it in one step, then removed."""
     check_target(target, replace=replace)  # once more: another pull may have been quicker
-    try:
+    with expecting(f"move {folder} to {target}", target.parent):
         sync_folder(folder)
         if target.is_dir() and any(target.iterdir()):
             exchange(folder, target)
@@ -337,9 +325,6 @@ def install(folder: Path, target: Path, *, replace: bool) -> None:
         else:
             folder.replace(target)
         sync_folder(target.parent)
-    except OSError as error:
-        said = f"expected to move {folder} to {target}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
 
 
 def clear(target: Path) -> None:

@@ -137,7 +137,8 @@ def _finish(
 ) -> PackedFile:
     """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
-    archive = whole.archive(start)
+    digest = TensorDigest("uint8", (start,)).text(whole.pieces.pieces())
+    archive = IndexedArchive(size=start, sha256=whole.sha256.hexdigest(), digest=digest)
     data = encode(build(__version__, cases, files, archive))
     writer.add(NAME, [data], len(data), stored=True)
     writer.close()
@@ -152,15 +153,11 @@ class _ZipHash:
     """What `sha256sum` will say of a zip, and what its index says of the bytes before it."""
 
     def __init__(self) -> None:
-        self.sha256, self._pieces = sha256(), TensorDigest("uint8", ())
+        self.sha256, self.pieces = sha256(), TensorDigest("uint8", ())
 
     def update(self, chunk: memoryview) -> None:
         self.sha256.update(chunk)
-        self._pieces.update(chunk)
-
-    def archive(self, size: int) -> IndexedArchive:
-        digest = TensorDigest("uint8", (size,)).text(self._pieces.pieces())
-        return IndexedArchive(size=size, sha256=self.sha256.hexdigest(), digest=digest)
+        self.pieces.update(chunk)
 
 
 class CombinedZip:

@@ -56,22 +56,19 @@ def pack(*, directories: tuple[str, ...], name: str | None, jobs: int | None, ou
     """
     from karat.store import pack as packs
 
-    # The other options are named as PackOptions names them.
-    options = packs.PackOptions(combined=_combined_name(name), jobs=jobs or 0, **given)
-    packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
-    return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
-
-
-def _combined_name(name: str | None) -> str:
     if name is None:
         from karat.system.dates import build_time
 
-        return f"golden_artifacts_{build_time():%y%m%d%H}.zip"
-    stem = name.removesuffix(".zip")
-    plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
-    if not plain or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
-        raise UsageError(f"--name: expected a plain name, found {name!r}", next_command="karat pack --help")
-    return f"{stem}.zip"
+        stem = f"golden_artifacts_{build_time():%y%m%d%H}"
+    else:
+        stem = name.removesuffix(".zip")
+        plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
+        if not plain or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
+            raise UsageError(f"--name: expected a plain name, found {name!r}", next_command="karat pack --help")
+    # The other options are named as PackOptions names them.
+    options = packs.PackOptions(combined=f"{stem}.zip", jobs=jobs or 0, **given)
+    packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
+    return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
 
 
 @click.command(epilog=_VERIFY_EXAMPLES)
