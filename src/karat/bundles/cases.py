@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from karat.bundles.extents import (
-    FETCH,
-    LONGEST,
-    FileExtent,
-    PartExtent,
-    not_fetched,
-    pointed_size,
-    require_file,
-    whole_file,
-)
+from karat.bundles.extents import FETCH, LONGEST, FileExtent, PartExtent, not_fetched, pointer, require_file, whole_file
 from karat.bundles.layout import folders_above
 from karat.bundles.manifest import (
     NAME,
@@ -34,7 +25,7 @@ from karat.bundles.manifest import (
     case_path,
     read,
 )
-from karat.bundles.places import FolderPlace, Place
+from karat.bundles.places import FolderPlace, Place, head
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
@@ -70,8 +61,8 @@ class Case:
         self._headers: dict[str, Header] = {}
         pointed: dict[str, int] = {}
         if isinstance(place, FolderPlace):  # as git left it; LFS may not have fetched all files
-            sizes = {file: pointed_size(self.extent(file), file) for file, size in files.items() if size <= LONGEST}
-            pointed = {file: size for file, size in sizes.items() if size is not None}
+            small = {file: pointer(head(self.extent(file))) for file, size in files.items() if size <= LONGEST}
+            pointed = {file: found[1] for file, found in small.items() if found is not None}
         away = tuple(
             fail("cannot-read", f"{self.name_of(file)}: {not_fetched(size)}", path=folder or place.name, next=FETCH)
             for file, size in pointed.items()

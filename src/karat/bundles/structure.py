@@ -31,8 +31,8 @@ from karat.bundles.values import (
     DEEPEST,
     FACTORIES,
     NAMED,
-    PLAIN,
     READERS,
+    WRITERS,
     Flat,
     Record,
     Restored,
@@ -47,8 +47,6 @@ from karat.bundles.values import (
     make_named,
     make_object,
     named_thing,
-    plain,
-    shown_role,
 )
 from karat.findings import Finding, info
 from karat.system.hashes import sha256_hex
@@ -99,7 +97,7 @@ def _component(text: str) -> str:
 def flatten(value: Any, role: Role) -> Flat:
     """The value taken apart; CannotStore says where in it something has no form."""
     flattener = _Flattener()
-    structure = flattener.put(value, _Path(shown_role(role), role))
+    structure = flattener.put(value, _Path("inputs" if role == "input" else role, role))
     return Flat(role=role, structure=structure, tensors=flattener.tensors)
 
 
@@ -110,8 +108,8 @@ class _Flattener:
         self._unordered = 0
 
     def put(self, value: Any, path: _Path) -> Any:
-        if type(value) in PLAIN:
-            return plain(value)
+        if type(value) in WRITERS:
+            return WRITERS[type(value)](value)
         if id(value) in self._inside:
             _refuse(path, value, "it holds itself, and what comes back could not")
         if len(self._inside) >= DEEPEST:

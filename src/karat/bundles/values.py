@@ -71,15 +71,6 @@ class Unset:
     """The value of a field that a dataclass has and its object had not set."""
 
 
-def shown_role(role: Role) -> str:
-    return "inputs" if role == "input" else role
-
-
-def plain(value: Any) -> Any:
-    """The JSON of a value whose type is one of `PLAIN`."""
-    return _WRITERS[type(value)](value)
-
-
 def float_text(value: float) -> str:
     """The shortest text that is this very double; a NaN of other bits than usual shows them."""
     bits = struct.pack(">d", value)
@@ -100,7 +91,7 @@ def _base64(data: bytes | bytearray) -> str:
     return b64encode(data).decode("ascii")
 
 
-_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+WRITERS: Mapping[type, Callable[[Any], Any]] = {
     type(None): lambda value: value,
     bool: lambda value: value,
     int: lambda value: value if -_EXACT <= value <= _EXACT else {"int": hex(value)},
@@ -111,7 +102,7 @@ _WRITERS: Mapping[type, Callable[[Any], Any]] = {
     bytearray: lambda value: {"bytearray": _base64(value)},
     type(Ellipsis): lambda _: {"ellipsis": True},
 }
-PLAIN = frozenset(_WRITERS)
+"""The type of a plain value → what makes JSON of it."""
 
 
 def float_of(text: Any) -> float:
@@ -155,7 +146,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "bytearray": lambda text: bytearray(_bytes_of(text)),
     "ellipsis": lambda _: ...,
 }
-"""The key that names it → what reads its value; ValueError or TypeError for what `plain` did not write."""
+"""The key that names it → what reads its value; ValueError or TypeError for what `WRITERS` did not write."""
 
 
 def named_thing(value: Any) -> Any:

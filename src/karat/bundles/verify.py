@@ -178,7 +178,7 @@ def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map)
     """The table must say what the manifest says, and each file what the table says."""
     name = case.name_of(_TABLE)
     data = case.place.read(name, LARGEST)
-    raws, first_format = [], case.manifest.schema == FORMAT_1
+    rows, first_format = [], case.manifest.schema == FORMAT_1
     for record in records:
         # The table is not sealed; the tensors' own digests over the same bytes are.
         file = record.raw or ""
@@ -189,16 +189,9 @@ def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map)
                 plain.update(block)
             count(len(block))
         require_digest(case.name_of(file), record.digest, own.text())
-        raws.append((record, plain))
-    if _table(raws, first_format=first_format) != data:
+        rows.append(row_of(record, plain.hexdigest() if first_format else record.digest, basename(file)))
+    if encode_rows(rows, FIRST_1 if first_format else FIRST) != data:
         raise Damaged(f"{name}: expected the table as it was written, found it changed")
-
-
-def _table(raws: Iterable[tuple[TensorRecord, Any]], *, first_format: bool) -> bytes:
-    """The table of raw files: records, and in format 1 the sha256 of each file."""
-    rows = ((record, plain.hexdigest() if first_format else record.digest) for record, plain in raws)
-    made = (row_of(record, digest, basename(record.raw or "")) for record, digest in rows)
-    return encode_rows(made, FIRST_1 if first_format else FIRST)
 
 
 def _start(record: TensorRecord) -> TensorDigest:

@@ -217,7 +217,12 @@ class Session:
         if isinstance(error, SameSession):
             return self._twice(identity, None)
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
-        said = f"{identity.label} was not captured: {_sentence(error)}"
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        elif isinstance(error, CannotStore | KaratError | Occupied):
+            why = str(error)
+        said = f"{identity.label} was not captured: {why}"
         return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
 
     def _advice(self, error: Exception, test: str) -> str | None:
@@ -310,12 +315,3 @@ def _program(value: Any) -> Path | bytes | None:
     if isinstance(value, str | os.PathLike):
         return Path(os.fsdecode(value))
     raise CannotStore(f"program: expected a path or bytes, found {type(value).__name__}")
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror or error}{where}"
-    if isinstance(error, CannotStore | KaratError | Occupied):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -52,17 +52,6 @@ class FloatLimits(msgspec.Struct, frozen=True):
 LIMITS = {4: FloatLimits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6), 8: FloatLimits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30)}
 
 
-class Buffers:
-    """Memory of one thread, touched once and used for every chunk."""
-
-    def __init__(self, work: np.dtype[Any], dtype: Dtype, size: int) -> None:
-        numbers = size * per_element(dtype.name)
-        self.expected, self.actual = np.empty(numbers, work), np.empty(numbers, work)
-        self.difference, self.quotient = np.empty(numbers, work), np.empty(numbers, work)
-        self.low, self.high = np.empty(numbers, bool), np.empty(numbers, bool)
-        self.ones = np.ones((ROW, 1), work)
-
-
 def dot(one: Values, other: Values) -> float:
     """Σ one · other: float by float in rows of `ROW`, exactly beyond. No row is long enough for BLAS to use threads."""
     whole = one.size - one.size % ROW
@@ -101,7 +90,12 @@ class Quick:
     def __init__(self, dtype: Dtype, work: np.dtype[Any], tolerance: Tolerance, size: int) -> None:
         self.dtype, self.work, self.tolerance = dtype, work, tolerance
         self.limits = LIMITS[work.itemsize]
-        self.buffers = Buffers(work, dtype, size)
+        # Memory of one thread, touched once and used for every chunk.
+        numbers = size * per_element(dtype.name)
+        self.expected, self.actual = np.empty(numbers, work), np.empty(numbers, work)
+        self.difference, self.quotient = np.empty(numbers, work), np.empty(numbers, work)
+        self.low, self.high = np.empty(numbers, bool), np.empty(numbers, bool)
+        self.ones = np.ones((ROW, 1), work)
         low, high = self.limits.least_tolerance, self.limits.largest_tolerance
         self.able = all(t == 0 or low <= t <= high for t in (tolerance.rtol, tolerance.atol))
         # Same-sign floats are as far apart as their bits are as integers.
@@ -110,20 +104,19 @@ class Quick:
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
         """Count one chunk; False if it needs more care, and nothing was counted."""
-        own = self.buffers
         same = same_bits(expected_bits, actual_bits)
         if not (same or self.able):
             return False
-        expected = decode(self.dtype.name, expected_bits, own.expected)
+        expected = decode(self.dtype.name, expected_bits, self.expected)
         if same:
             return see_same(tally, expected, float(expected[0]))
-        actual = decode(self.dtype.name, actual_bits, own.actual)
+        actual = decode(self.dtype.name, actual_bits, self.actual)
         size = expected.size
-        difference = np.subtract(actual, expected, out=own.difference[:size])
+        difference = np.subtract(actual, expected, out=self.difference[:size])
         sums = self._squares(expected, actual, difference)
         if sums is None:
             return False
-        np.divide(difference, expected, out=own.quotient[:size])
+        np.divide(difference, expected, out=self.quotient[:size])
         np.abs(difference, out=difference)
         largest = float(difference.max())
         if 0 < largest < self.limits.least_difference:
@@ -131,12 +124,12 @@ class Quick:
         for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True):
             total.add(term)
         whole = size - size % ROW
-        rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), own.ones)
+        rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), self.ones)
         rest = float(difference[whole:].sum(dtype=np.float64))
         tally.sum_abs.add(float(rows.sum(dtype=np.float64)) + rest)
         if largest >= tally.abs.size * (1 - self.limits.slack):
             # The largest difference: rounding keeps order, so it is among those that look largest.
-            at = np.flatnonzero(np.equal(difference, largest, out=own.low[:size]))
+            at = np.flatnonzero(np.equal(difference, largest, out=self.low[:size]))
             e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
             sizes = np.abs(a - e)
             best = int(sizes.argmax())
@@ -162,7 +155,7 @@ class Quick:
 
     def _see_quotient(self, tally: Tally, expected: Values, actual: Values) -> tuple[float, float]:
         """The largest quotient; returns the extremes of all, infinite where something came of zero."""
-        quotient = self.buffers.quotient[: expected.size]
+        quotient = self.quotient[: expected.size]
         risen, fallen = _extremes(quotient)
         highest, lowest = risen, fallen
         if risen == np.inf or fallen == -np.inf:
@@ -184,11 +177,11 @@ class Quick:
         slack, rtol, atol = self.limits.slack, self.tolerance.rtol, self.tolerance.atol
         if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
             return
-        size, own = expected.size, self.buffers
-        low, high, bound = own.low[:size], own.high[:size], own.quotient[:size]
+        size = expected.size
+        low, high, bound = self.low[:size], self.high[:size], self.quotient[:size]
         # What is compared: differences with a threshold, or quotients with rtol alone.
         if atol:
-            sizes = own.difference[:size]
+            sizes = self.difference[:size]
             np.multiply(np.abs(expected, out=bound), (1 - slack) * rtol, out=bound)
             np.add(bound, (1 - slack) * atol, out=bound)
         else:
@@ -213,16 +206,16 @@ class Quick:
                 tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
             return
         one, other = expected.view(self.signed_bits), actual.view(self.signed_bits)
-        apart = self.buffers.quotient.view(self.signed_bits)[: one.size]
+        apart = self.quotient.view(self.signed_bits)[: one.size]
         np.subtract(one, other, out=apart)
         tally.bit_equal += one.size - int(np.count_nonzero(apart))
         furthest = max(int(apart.max()), -int(apart.min()))
         # Zeros of both signs look as if they were half the range apart.
         if crossing or furthest >= 1 << (self.dtype.width - 2):
             # The steps of those, mostly few, whose sign changed; then the most of all others.
-            spare = self.buffers.difference.view(apart.dtype)[: one.size]
+            spare = self.difference.view(apart.dtype)[: one.size]
             np.bitwise_xor(one, other, out=spare)
-            at = np.flatnonzero(np.less(spare, 0, out=self.buffers.low[: one.size]))
+            at = np.flatnonzero(np.less(spare, 0, out=self.low[: one.size]))
             if at.size:
                 steps = distances(self.dtype, one[at].view(np.uint8), other[at].view(np.uint8))
                 tally.ulp = max(tally.ulp, int(steps.max()))
