@@ -99,7 +99,18 @@ class Case:
         """The header of a safetensors file, if it says what the manifest says; else `Damaged`."""
         if file not in self._headers:
             header = read_header(self.extent(file), self.name_of(file))
-            check_header(header, self.manifest, file, self.name_of(file))
+            name, records = self.name_of(file), {one.name: one for one in self.manifest.tensors if one.file == file}
+            if header.entries.keys() != records.keys():
+                odd = min(header.entries.keys() ^ records.keys())
+                raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
+            for key, record in records.items():
+                entry, (code, shape) = header.entries[key], stored(record.dtype, record.shape)
+                begin, end = entry.data_offsets
+                if (entry.dtype, entry.shape, end - begin) != (code, shape, record.nbytes):
+                    said = f"{entry.dtype} {list(entry.shape)} in {end - begin:,} bytes"
+                    raise Damaged(f"{name}: expected {key!r:.100} as {code} {list(shape)}, found {said}")
+            if header.sha256 != self.manifest.headers[file]:
+                raise Damaged(f"{name}: expected the header as it was written, found it changed")
             self._headers[file] = header
         return self._headers[file]
 
@@ -352,21 +363,3 @@ def _check_record(record: TensorRecord) -> Iterator[str]:
         return
     if min(record.shape, default=0) < 0 or size != record.nbytes:
         yield f"expected {record.nbytes:,} bytes for {what}, found {record.dtype} of {record.shape!s:.200}"
-
-
-def check_header(header: Header, manifest: Manifest, file: str, name: str) -> None:
-    """`Damaged` unless the header of a safetensors file says just what the manifest says."""
-    records = {record.name: record for record in manifest.tensors if record.file == file}
-    if header.entries.keys() != records.keys():
-        odd = min(header.entries.keys() ^ records.keys())
-        raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
-    for key, record in records.items():
-        entry, (code, shape) = header.entries[key], stored(record.dtype, record.shape)
-        begin, end = entry.data_offsets
-        if (entry.dtype, entry.shape, end - begin) != (code, shape, record.nbytes):
-            raise Damaged(
-                f"{name}: expected {key!r:.100} as {code} {list(shape)}, found "
-                f"{entry.dtype} {list(entry.shape)} in {end - begin:,} bytes"
-            )
-    if header.sha256 != manifest.headers[file]:
-        raise Damaged(f"{name}: expected the header as it was written, found it changed")

@@ -79,23 +79,21 @@ def local_header(member: ZipMember) -> bytes:
     return LOCAL_HEADER.pack(b"PK\x03\x04", *fields) + name + extra
 
 
-def central_header(member: ZipMember) -> bytes:
-    """A member's entry in the directory."""
-    name = member.name.encode()
-    numbers = (member.size, member.packed, member.start)
-    beyond = [number for number in numbers if number >= WHOLE]
-    extra = struct.pack(f"<2H{len(beyond)}Q", 1, 8 * len(beyond), *beyond) if beyond else b""
-    size, packed, start = (min(number, WHOLE) for number in numbers)
-    needed = _needed(member, large=is_large(member.size) or bool(beyond))
-    fields = (_UNIX | 63, needed, UTF8, member.method, 0, _DATE, member.crc, packed, size)
-    rest = (len(name), len(extra), 0, 0, 0, _MODE, start)
-    return _CENTRAL.pack(b"PK\x01\x02", *fields, *rest) + name + extra
-
-
 def directory(members: Sequence[ZipMember], start: int) -> bytes:
     """Everything after the last member's data: its entries, and the records that end it."""
-    whole, count = b"".join(map(central_header, members)), len(members)
-    size, records = len(whole), b""
+    headers, count = [], len(members)
+    for member in members:
+        name = member.name.encode()
+        numbers = (member.size, member.packed, member.start)
+        beyond = [number for number in numbers if number >= WHOLE]
+        extra = struct.pack(f"<2H{len(beyond)}Q", 1, 8 * len(beyond), *beyond) if beyond else b""
+        needed = _needed(member, large=is_large(member.size) or bool(beyond))
+        size, packed, begin = (min(number, WHOLE) for number in numbers)
+        fields = (_UNIX | 63, needed, UTF8, member.method, 0, _DATE, member.crc, packed, size)
+        rest = (len(name), len(extra), 0, 0, 0, _MODE, begin)
+        headers.append(_CENTRAL.pack(b"PK\x01\x02", *fields, *rest) + name + extra)
+    whole, records = b"".join(headers), b""
+    size = len(whole)
     if count >= 0xFFFF or start >= WHOLE or size >= WHOLE:
         sizes = (count, count, size, start)
         records += _END64.pack(b"PK\x06\x06", _END64.size - 12, _UNIX | 63, 45, 0, 0, *sizes)

@@ -17,7 +17,7 @@ import pytest
 
 from karat.bundles.compare import CONTROLS
 from karat.captures.check import CaseToCapture
-from karat.captures.functions import begin_session, end_session
+from karat.captures.functions import sessions
 from karat.captures.plugin import marker_options
 from karat.captures.records import JournalEntry, mark_missing, merge, read_journals, sweep
 from karat.captures.session import FailedCase, Session, StagedCase, capture_directory, prepare, session_name
@@ -100,7 +100,7 @@ class CapturePlugin:
             )
         except UsageError as error:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
-        begin_session(self)
+        sessions.append(self)
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -167,7 +167,8 @@ class CapturePlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Sum up, on the controller; a capture that went wrong is seen in the exit code."""
-        end_session(self)
+        if self in sessions:
+            sessions.remove(self)
         if self.session is None:
             return
         if self.test is not None:  # interrupted in the middle of a test

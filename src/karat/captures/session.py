@@ -272,10 +272,6 @@ def publish(staged: Path, target: Path, session: str) -> None:
     sync_all(folders)
 
 
-class _SessionOnly(msgspec.Struct):
-    session: str
-
-
 def _session_of(target: Path) -> str:
     # One look: what was there a moment ago may have been taken away by another session.
     if not stat.S_ISDIR(target.lstat().st_mode):
@@ -284,13 +280,13 @@ def _session_of(target: Path) -> str:
     try:
         # The manifest in the folder that is held open, wherever it was moved to.
         with open(os.open(NAME, os.O_RDONLY, dir_fd=held), "rb") as file:  # noqa: PTH123 - no path
-            return msgspec.json.decode(file.read(), type=_SessionOnly).session
+            return str(msgspec.json.decode(file.read(), type=dict[str, Any])["session"])
     except FileNotFoundError:
         # A folder that another session has taken away meanwhile has no manifest any more, either.
         if not os.path.samestat(os.fstat(held), target.stat()):
             raise
         raise Occupied(f"expected a case or nothing at {target}, found a folder without {NAME}") from None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, KeyError):
         return ""  # a damaged case is replaced by a whole one
     finally:
         os.close(held)

@@ -76,12 +76,6 @@ class SnapshotPlace(Place):
             self._objects.clear()
             self._held = 0
 
-    def parts_of(self, file: SnapshotFile) -> tuple[Part, ...]:
-        """The objects that hold a file, or the pack that does."""
-        from karat.store.snapshot import pieces
-
-        return pieces(file) if file.pack is None else (self.snapshot.packs[file.pack],)
-
     def object(self, part: Part, pack: int | None) -> _Bytes:
         """An object's bytes, verified."""
         with self._lock:
@@ -171,9 +165,11 @@ class _SnapshotReader:
     """Holds the object that it read last."""
 
     def __init__(self, extent: _SnapshotExtent) -> None:
-        self._extent = extent
-        self._parts = extent.place.parts_of(extent.file)
-        self._tail = extent.place.snapshot.tail_of(extent.file)
+        from karat.store.snapshot import pieces
+
+        self._extent, file, snapshot = extent, extent.file, extent.place.snapshot
+        self._parts = pieces(file) if file.pack is None else (snapshot.packs[file.pack],)
+        self._tail = snapshot.tail_of(file)
         self._current: tuple[int, _Bytes] | None = None
 
     def read_into(self, start: int, buffer: memoryview) -> None:

@@ -5,14 +5,13 @@ A digest says that the bytes are those that were pushed, not who pushed them: wh
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -108,7 +107,13 @@ def pull(
     if sizing is not None:
         sizing(pulled.size)
     with staging(target, digest[:12]) as folder:
-        discard_others(folder, wanted)
+        # What an earlier attempt wanted and this one does not.
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                with suppress(OSError):  # not empty
+                    path.rmdir()
+            elif path.relative_to(folder).as_posix() not in wanted:
+                path.unlink()
         fetch = _PullFetch(backend, snapshot, folder, area, watch)
         fetched = fetch.run(options.workers)
         try:
@@ -196,25 +201,21 @@ class _PullFetch:
         with self._opened(path, file) as handle:
             if path in self._earlier and name_of_range(handle, start, part.size, part.digest) == part.digest:
                 return 0
-            if not self._copied(handle, start, part):
+            # From a file of this machine, if the store is in one; what then stands there is verified.
+            local = self._backend.local(key_of(part.digest, self._area))
+            copied = False
+            with suppress(Damaged):  # `fetch` says what is wrong, and looks into the other area
+                if local is not None:
+                    source = open_plain(local, part.digest)
+                    try:
+                        copy_range(source, 0, handle, start, part.size)
+                    finally:
+                        os.close(source)
+                    copied = name_of_range(handle, start, part.size, part.digest) == part.digest
+            if not copied:
                 with self._room(part.size):
                     os.pwrite(handle, fetch(self._backend, part, area=self._area), start)
         return part.size
-
-    def _copied(self, handle: int, start: int, part: Part) -> bool:
-        """From a file of this machine, if the store is in one; what then stands there is verified."""
-        local = self._backend.local(key_of(part.digest, self._area))
-        if local is None:
-            return False
-        try:
-            source = open_plain(local, part.digest)
-        except Damaged:
-            return False  # `fetch` says what is wrong, and looks into the other area
-        try:
-            copy_range(source, 0, handle, start, part.size)
-        finally:
-            os.close(source)
-        return name_of_range(handle, start, part.size, part.digest) == part.digest
 
     @contextmanager
     def _opened(self, path: str, file: SnapshotFile) -> Iterator[int]:
@@ -303,17 +304,6 @@ def check_target(target: Path, *, replace: bool) -> None:
         raise UsageError(said, next_command=Command("ls", "-A", str(target)))
 
 
-def discard_others(folder: Path, wanted: Collection[str]) -> None:
-    """Remove what an earlier attempt wanted and this one does not."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
-        elif name not in wanted:
-            path.unlink()
-
-
 def install(folder: Path, target: Path, *, replace: bool) -> None:
     """Give the folder its name; a folder of that name is exchanged for it in one step, then removed."""
     check_target(target, replace=replace)  # once more: another pull may have been quicker
@@ -333,7 +323,7 @@ def clear(target: Path) -> None:
         name = folder.name.removeprefix(_prefix(target))
         if not re.fullmatch("[0-9a-f]{12}(-old[0-9a-f]*)?", name) or folder.is_symlink():
             continue
-        with contextlib.suppress(OSError, CannotVerify):
+        with suppress(OSError, CannotVerify):
             handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
             try:
                 _alone(handle, target)

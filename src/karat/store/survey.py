@@ -127,8 +127,17 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
         *(replace(one, path=case.path) for case in alone for one in _told(case.findings, case.place)),
         *(_twice(group) for group in groups if len(group) > 1),
         *missing_cases(newest_claims(roots), sessions),
-        *_without_program([case for case in alone if case.readable], required=require_program),
     ]
+    # Cases without a program: odd beside others of their suite and flow that have one.
+    usual = {_flow(case) for case in alone if case.readable and case.manifest.program is not None}
+    why = "as --require-program says" if require_program else "as other cases of its suite and flow have"
+    report = fail if require_program else warn
+    for case in alone:
+        if case.readable and case.manifest.program is None and (require_program or _flow(case) in usual):
+            root, test = case.place.name, case.manifest.identity.test
+            said = f"{case.path}: expected a program, {why}; it was captured without one"
+            then = _capture(root, test)
+            findings.append(report("incomplete-case", said, path=case.path, where=root, next=then))
     refused = {f.path for f in findings if f.severity is Severity.FAIL}
     refused |= {case.path for case in alone if case.findings}
     return Survey(
@@ -151,18 +160,6 @@ def _twice(group: Sequence[Case]) -> Finding:
     said = f"{path}: expected one capture of this case, found it in {where}; neither is packed"
     then = Command("karat", "diff", *(case.place.name for case in group[:2]))
     return fail("captured-twice", said, path=path, where=where, next=str(then))
-
-
-def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
-    """Cases without a program: odd beside others of their suite and flow that have one."""
-    usual = {_flow(case) for case in found if case.manifest.program is not None}
-    why = "as --require-program says" if required else "as other cases of its suite and flow have"
-    report = fail if required else warn
-    for case in found:
-        if case.manifest.program is None and (required or _flow(case) in usual):
-            root, test = case.place.name, case.manifest.identity.test
-            said = f"{case.path}: expected a program, {why}; it was captured without one"
-            yield report("incomplete-case", said, path=case.path, where=root, next=_capture(root, test))
 
 
 def _verify(root: str) -> str:

@@ -113,15 +113,24 @@ class Quick:
         actual = decode(self.dtype.name, actual_bits, self.actual)
         size = expected.size
         difference = np.subtract(actual, expected, out=self.difference[:size])
-        sums = self._squares(expected, actual, difference)
-        if sums is None:
+        ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
+        # A difference that is not finite makes its square so, and with it actual is sound.
+        if not (dd < np.inf and _is_sound(ee, expected, self.limits)):
+            return False
+        if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
+            aa, ea = ee + 2 * ed + dd, ee + ed
+            sound = max(aa, ea) < np.inf
+        else:
+            aa, ea = dot(actual, actual), dot(expected, actual)
+            sound = _is_sound(aa, actual, self.limits)
+        if not sound:
             return False
         np.divide(difference, expected, out=self.quotient[:size])
         np.abs(difference, out=difference)
         largest = float(difference.max())
         if 0 < largest < self.limits.least_difference:
             return False
-        for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True):
+        for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), (ee, dd, ed, aa, ea), strict=True):
             total.add(term)
         whole = size - size % ROW
         rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), self.ones)
@@ -140,18 +149,6 @@ class Quick:
         self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
         tally.count(size)
         return True
-
-    def _squares(self, expected: Values, actual: Values, difference: Values) -> tuple[float, ...] | None:
-        """Σe², Σd², Σe·d, Σa², Σe·a; None where something is not finite, or too small to be squared."""
-        ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
-        # A difference that is not finite makes its square so, and with it actual is sound.
-        if not (dd < np.inf and _is_sound(ee, expected, self.limits)):
-            return None
-        if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
-            aa, ea = ee + 2 * ed + dd, ee + ed
-            return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
-        aa = dot(actual, actual)
-        return (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
 
     def _see_quotient(self, tally: Tally, expected: Values, actual: Values) -> tuple[float, float]:
         """The largest quotient; returns the extremes of all, infinite where something came of zero."""

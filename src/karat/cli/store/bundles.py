@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from karat.cli.output import Reports, bytes_line, report_options
+from karat.cli.store import settings_of
 from karat.findings import UsageError
 
 _PACK_EXAMPLES = """
@@ -84,11 +83,9 @@ def verify(*, targets: tuple[str, ...], store: str | None, out: Reports) -> int:
     (store:NAME, URL#NAME) or a store; without one, the whole store. Nothing is unpacked. Every tensor,
     program and manifest is checked against its hash; missing and extra files are errors.
     """
-    from karat.config import load
     from karat.store import verify as verifying
-    from karat.store.backends import store_url
 
-    url = store_url(store, load(Path.cwd()).store.url, os.environ)
+    url = settings_of(store)[0]
     progress = None if out.quiet else bytes_line(sys.stderr, "verifying")
     begin = time.perf_counter()
     each = [verifying.verify_target(word, store=url, progress=progress) for word in targets]
