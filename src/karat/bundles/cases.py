@@ -71,7 +71,22 @@ class Case:
             self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
         except Damaged as damage:
             self.readable = False
-            self.manifest = _stand_in(folder or place.name)
+            # What the folder's name suggests.
+            suite, flow, test = (["", "", *(folder or place.name).split("/")])[-3:]
+            self.manifest = Manifest(
+                karat="",
+                identity=Identity(suite=suite, flow=flow, test=test),
+                path=folder or place.name,
+                inputs=None,
+                expected=None,
+                tensors=(),
+                program=None,
+                comparator=Comparator(name="caller"),
+                seeds={},
+                environment=Environment(platform="", machine="", python=""),
+                session="",
+                created="",
+            )
             damaged = (finding("bundle-damaged", self.path, str(damage)),)
             self.findings: tuple[Finding, ...] = away if NAME in pointed else (*away, *damaged)
         else:
@@ -214,25 +229,6 @@ def _is_ours(place: Place, manifest: str) -> bool:
     except (Damaged, ValueError, RecursionError):  # msgspec's are among the second
         return True
     return isinstance(content, dict) and not {"identity", "comparator"}.isdisjoint(content)
-
-
-def _stand_in(folder: str) -> Manifest:
-    """What the folder's name suggests, for a case whose manifest cannot be read."""
-    suite, flow, test = (["", "", *folder.split("/")])[-3:]
-    return Manifest(
-        karat="",
-        identity=Identity(suite=suite, flow=flow, test=test),
-        path=folder,
-        inputs=None,
-        expected=None,
-        tensors=(),
-        program=None,
-        comparator=Comparator(name="caller"),
-        seeds={},
-        environment=Environment(platform="", machine="", python=""),
-        session="",
-        created="",
-    )
 
 
 class Spool:

@@ -47,9 +47,8 @@ class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     size: int
     sha256: str
-    digest: str | None = (
-        None  # The same bytes' as a tensor of uint8, which all cores can check; zips made before have none.
-    )
+    digest: str | None = None
+    """The same bytes' as a tensor of uint8, which all cores can check; zips made before have none."""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):

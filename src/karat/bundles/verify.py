@@ -26,7 +26,6 @@ from karat.system.processes import available_cores
 from karat.tensors.digests import PIECE, TensorDigest, digest_of, hash_of, require_digest
 from karat.tensors.tensor import Damaged, read_blocks, read_range
 
-_TABLE = f"{RAW}/{TABLE}"
 Progress = Callable[[int, int], None]
 """Called with the bytes verified so far and those to verify in all, from any thread, one at a time."""
 _Count = Callable[[int], None]
@@ -55,7 +54,17 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
     if not found and not findings and not without:
         message = "expected captured cases, found none; nothing was verified"
         findings.append(finding("nothing-compared", place.name, message))
-    count = _counter(place, progress)
+    # A zip with an index is read twice: as an archive, and as cases.
+    files = place.files()
+    total = sum(files.values()) * (2 if place.kind == "zip" and index.NAME in files else 1)
+    done, lock = 0, threading.Lock()
+
+    def count(read: int) -> None:
+        nonlocal done
+        if progress is not None:
+            with lock:
+                done = min(total, done + read)
+                progress(done, total)
 
     def check_index() -> tuple[Finding, ...]:
         try:
@@ -71,23 +80,6 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
         findings += (*indexed.result(), *damaged)
     tensors = sum(len(case.manifest.tensors) for case in found)
     return Verification(cases=len(found), tensors=tensors, findings=tuple(findings))
-
-
-def _counter(place: Place, progress: Progress | None) -> _Count:
-    if progress is None:
-        return lambda _: None
-    files = place.files()
-    # A zip with an index is read twice: as an archive, and as cases.
-    total = sum(files.values()) * (2 if place.kind == "zip" and index.NAME in files else 1)
-    done, lock = 0, threading.Lock()
-
-    def count(read: int) -> None:
-        nonlocal done
-        with lock:
-            done = min(total, done + read)
-            progress(done, total)
-
-    return count
 
 
 def strays(place: Place) -> Iterator[Finding]:
@@ -176,7 +168,7 @@ def _verify_tensors(case: Case, file: str, records: list[TensorRecord], count: _
 
 def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map) -> None:
     """The table must say what the manifest says, and each file what the table says."""
-    name = case.name_of(_TABLE)
+    name = case.name_of(f"{RAW}/{TABLE}")
     data = case.place.read(name, LARGEST)
     rows, first_format = [], case.manifest.schema == FORMAT_1
     for record in records:

@@ -72,9 +72,14 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     CannotStore for what has no form; an OSError (full, read-only) is the caller's to word. Whatever is
     raised, there is no manifest then.
     """
-    flats = [_flat(case.inputs, "input"), _flat(case.expected, "expected")]
+    flats: list[Flat] = []
     jobs: list[tuple[Role, str, Tensor]] = []
-    for flat in flats:
+    sides: tuple[tuple[Role, Any], ...] = (("input", case.inputs), ("expected", case.expected))
+    for role, value in sides:
+        flat = value if isinstance(value, Flat) else flatten(value, role)
+        if flat.role != role:
+            raise ValueError(f"expected a value flattened as {role}, found one as {flat.role}")
+        flats.append(flat)
         for name, tensor in flat.tensors.items():
             if not isinstance(tensor, Tensor):
                 raise CannotStore(f"{name}: expected a tensor in memory, found one on disk")
@@ -151,14 +156,6 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
         (folder / NAME).unlink()
         raise
     return manifest
-
-
-def _flat(value: Any, role: Role) -> Flat:
-    if not isinstance(value, Flat):
-        return flatten(value, role)
-    if value.role != role:
-        raise ValueError(f"expected a value flattened as {role}, found one as {value.role}")
-    return value
 
 
 def write_program(folder: Path, program: Path | bytes, name: str | None) -> FileRecord:

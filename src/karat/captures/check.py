@@ -45,9 +45,8 @@ for _public in (Mismatch, CaptureFailed, CaptureWarning):
     _public.__module__ = "karat"
 
 
-Passed = tuple[
-    Comparator, Any
-]  # A comparison that passed, and what is expected: a value, or what `flatten` made of it.
+# A comparison that passed, and what is expected: a value, or what `flatten` made of it.
+Passed = tuple[Comparator, Any]
 
 
 class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):

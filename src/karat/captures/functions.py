@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from karat.tensors.comparison import ComparisonReport
 
 Directory: TypeAlias = "str | os.PathLike[str] | None"
-Program: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | None"
-"""A path, or the bytes themselves."""
 
 
 class CaptureDetails(TypedDict, total=False):
@@ -38,7 +36,7 @@ class CaptureDetails(TypedDict, total=False):
     equal_nan: bool
     check_dtype: bool
 
-    program: Program
+    program: str | os.PathLike[str] | bytes | bytearray | memoryview | None  # A path, or the bytes themselves.
     program_name: str | None  # What to call a program that is given as bytes.
     suite: str | None
     flow: str | None

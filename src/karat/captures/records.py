@@ -33,7 +33,6 @@ from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.claim/1"
 Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
-_KEPT_DAYS = 7
 
 
 class CaptureClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,11 +234,9 @@ def mark_missing(entries: Iterable[JournalEntry], directory: Path) -> Iterator[J
     """The same lines; a case that is not where it was put counts as failed."""
     for entry in entries:
         if entry.event == "captured" and not (directory / entry.path / NAME).is_file():
-            said, then = (
-                f"{entry.node} was captured into {entry.path}, which is gone",
-                Command("ls", "-la", str(directory)),
-            )
-            finding = fail("capture-failed", said, path=entry.path, where=entry.node, next=str(then))
+            said = f"{entry.node} was captured into {entry.path}, which is gone"
+            then = str(Command("ls", "-la", str(directory)))
+            finding = fail("capture-failed", said, path=entry.path, where=entry.node, next=then)
             yield msgspec.structs.replace(entry, event="failed", finding=finding)
         else:
             yield entry
@@ -273,7 +270,7 @@ def sweep(directory: Path) -> None:
                         withdraw_claim(path)
                 shutil.rmtree(staging, ignore_errors=True)
             newest = max(p.stat().st_mtime for p in (folder, *folder.glob("*"), *folder.glob("*/*")))
-            if time.time() - newest > _KEPT_DAYS * 86400:
+            if time.time() - newest > 7 * 86400:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -36,7 +36,6 @@ from karat.system.command import Command
 from karat.system.files import exchange, sync_all
 from karat.tensors.tensor import CannotStore
 
-OPTION = "--karat-capture"
 VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
 """The first that is set wins; karat's own name stands before the one that suites already use."""
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,7 +50,7 @@ class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
 
 def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:
     """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
-    named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
+    named = [("--karat-capture", option), *((name, environ.get(name)) for name in VARIABLES)]
     for origin, text in named:
         if text:
             path = os.path.join(base, os.path.expanduser(text))  # noqa: PTH111, PTH118 - asked for with every capture

@@ -173,9 +173,15 @@ class CombinedZip:
 
     def take(self, part: PackedCase, path: Path) -> None:
         """Copy the packed members of a case."""
+
+        def seen(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+            for chunk in chunks:
+                self._whole.update(chunk)
+                yield chunk
+
         with path.open("rb") as source:
             for member in part.members:
-                self._writer.take(member, self._seen(_range(source, member.start, member.end)))
+                self._writer.take(member, seen(_range(source, member.start, member.end)))
         self._cases.append(part.case)
         self._files += part.files
 
@@ -187,11 +193,6 @@ class CombinedZip:
 
     def close(self) -> None:
         self._file.close()
-
-    def _seen(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
-        for chunk in chunks:
-            self._whole.update(chunk)
-            yield chunk
 
 
 def _range(file: BinaryIO, start: int, end: int) -> Iterator[memoryview]:
