@@ -59,7 +59,7 @@ def folder(tmp_path: Path, files: dict[str, bytes]) -> Path:
 def checked(root: Path, index: Index) -> tuple[Finding, ...]:
     place = open_place(root)
     try:
-        return check(place, index)
+        return tuple(check(place, index))
     finally:
         place.close()
 
@@ -172,7 +172,7 @@ def _objects(path: Path) -> bool:
     try:
         place = open_place(path)
         index = read(place)
-        return index is None or bool(check(place, index))
+        return index is None or bool(tuple(check(place, index)))
     except (Damaged, KaratError):
         return True
 

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from karat.bundles.extents import (
-    FETCH,
-    LONGEST,
-    FileExtent,
-    PartExtent,
-    not_fetched,
-    pointed_size,
-    require_file,
-    whole_file,
-)
+from karat.bundles.extents import FETCH, LONGEST, FileExtent, PartExtent, not_fetched, pointer, require_file, whole_file
 from karat.bundles.layout import folders_above
 from karat.bundles.manifest import (
     NAME,
@@ -34,7 +25,7 @@ from karat.bundles.manifest import (
     case_path,
     read,
 )
-from karat.bundles.places import FolderPlace, Place
+from karat.bundles.places import FolderPlace, Place, head
 from karat.bundles.structure import check_structure, restore, tensor_names
 from karat.bundles.tensor_files import TABLE, Header, read_header
 from karat.bundles.values import Flat, Restored
@@ -70,8 +61,8 @@ class Case:
         self._headers: dict[str, Header] = {}
         pointed: dict[str, int] = {}
         if isinstance(place, FolderPlace):  # as git left it; LFS may not have fetched all files
-            sizes = {file: pointed_size(self.extent(file), file) for file, size in files.items() if size <= LONGEST}
-            pointed = {file: size for file, size in sizes.items() if size is not None}
+            small = {file: pointer(head(self.extent(file))) for file, size in files.items() if size <= LONGEST}
+            pointed = {file: found[1] for file, found in small.items() if found is not None}
         away = tuple(
             fail("cannot-read", f"{self.name_of(file)}: {not_fetched(size)}", path=folder or place.name, next=FETCH)
             for file, size in pointed.items()
@@ -80,7 +71,22 @@ class Case:
             self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
         except Damaged as damage:
             self.readable = False
-            self.manifest = _stand_in(folder or place.name)
+            # What the folder's name suggests.
+            suite, flow, test = (["", "", *(folder or place.name).split("/")])[-3:]
+            self.manifest = Manifest(
+                karat="",
+                identity=Identity(suite=suite, flow=flow, test=test),
+                path=folder or place.name,
+                inputs=None,
+                expected=None,
+                tensors=(),
+                program=None,
+                comparator=Comparator(name="caller"),
+                seeds={},
+                environment=Environment(platform="", machine="", python=""),
+                session="",
+                created="",
+            )
             damaged = (finding("bundle-damaged", self.path, str(damage)),)
             self.findings: tuple[Finding, ...] = away if NAME in pointed else (*away, *damaged)
         else:
@@ -108,7 +114,18 @@ class Case:
         """The header of a safetensors file, if it says what the manifest says; else `Damaged`."""
         if file not in self._headers:
             header = read_header(self.extent(file), self.name_of(file))
-            check_header(header, self.manifest, file, self.name_of(file))
+            name, records = self.name_of(file), {one.name: one for one in self.manifest.tensors if one.file == file}
+            if header.entries.keys() != records.keys():
+                odd = min(header.entries.keys() ^ records.keys())
+                raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
+            for key, record in records.items():
+                entry, (code, shape) = header.entries[key], stored(record.dtype, record.shape)
+                begin, end = entry.data_offsets
+                if (entry.dtype, entry.shape, end - begin) != (code, shape, record.nbytes):
+                    said = f"{entry.dtype} {list(entry.shape)} in {end - begin:,} bytes"
+                    raise Damaged(f"{name}: expected {key!r:.100} as {code} {list(shape)}, found {said}")
+            if header.sha256 != self.manifest.headers[file]:
+                raise Damaged(f"{name}: expected the header as it was written, found it changed")
             self._headers[file] = header
         return self._headers[file]
 
@@ -135,28 +152,27 @@ class Case:
         return self._restored("expected", classes, framework, verify=verify)
 
     def _restored(self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool) -> Restored:
-        for found in self.findings:
-            if found.severity is Severity.FAIL:
-                raise Damaged(found.message)
+        for wrong in self.findings:
+            if wrong.severity is Severity.FAIL:
+                raise Damaged(wrong.message)
         structure = self.manifest.inputs if role == "input" else self.manifest.expected
-        with Spool(self) as spool:
-            records = (record for record in self.manifest.tensors if record.role == role)
-            tensors = {record.name: self._load(record, spool.tensor(record.name), verify=verify) for record in records}
-        # The memory is not shared: no need for a second copy of it.
-        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
-
-    def _load(self, record: TensorRecord, there: TensorExtent, *, verify: bool) -> Tensor:
         import numpy as np
 
-        data = np.empty(there.extent.size, np.uint8).data
-        with contextlib.closing(there.extent.open()) as reader:
-            reader.read_into(0, data)
+        tensors: dict[str, Tensor] = {}
         shared = ("dtype", "shape", "strides", "framework", "big_endian", "device")
-        tensor = Tensor(data=data, **{name: getattr(record, name) for name in shared})
-        if verify:
-            found = digest_of(tensor, hash_of(record.digest))
-            require_digest(f"{self.name_of(record.file)}, {record.name}", record.digest, found)
-        return tensor
+        with Spool(self) as spool:
+            for record in (record for record in self.manifest.tensors if record.role == role):
+                there = spool.tensor(record.name).extent
+                data = np.empty(there.size, np.uint8).data
+                with contextlib.closing(there.open()) as reader:
+                    reader.read_into(0, data)
+                tensor = Tensor(data=data, **{name: getattr(record, name) for name in shared})
+                if verify:
+                    found = digest_of(tensor, hash_of(record.digest))
+                    require_digest(f"{self.name_of(record.file)}, {record.name}", record.digest, found)
+                tensors[record.name] = tensor
+        # The memory is not shared: no need for a second copy of it.
+        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
 
     def program(self) -> Extent | None:
         return None if self.manifest.program is None else self.extent(self.manifest.program.file)
@@ -213,25 +229,6 @@ def _is_ours(place: Place, manifest: str) -> bool:
     except (Damaged, ValueError, RecursionError):  # msgspec's are among the second
         return True
     return isinstance(content, dict) and not {"identity", "comparator"}.isdisjoint(content)
-
-
-def _stand_in(folder: str) -> Manifest:
-    """What the folder's name suggests, for a case whose manifest cannot be read."""
-    suite, flow, test = (["", "", *folder.split("/")])[-3:]
-    return Manifest(
-        karat="",
-        identity=Identity(suite=suite, flow=flow, test=test),
-        path=folder,
-        inputs=None,
-        expected=None,
-        tensors=(),
-        program=None,
-        comparator=Comparator(name="caller"),
-        seeds={},
-        environment=Environment(platform="", machine="", python=""),
-        session="",
-        created="",
-    )
 
 
 class Spool:
@@ -362,21 +359,3 @@ def _check_record(record: TensorRecord) -> Iterator[str]:
         return
     if min(record.shape, default=0) < 0 or size != record.nbytes:
         yield f"expected {record.nbytes:,} bytes for {what}, found {record.dtype} of {record.shape!s:.200}"
-
-
-def check_header(header: Header, manifest: Manifest, file: str, name: str) -> None:
-    """`Damaged` unless the header of a safetensors file says just what the manifest says."""
-    records = {record.name: record for record in manifest.tensors if record.file == file}
-    if header.entries.keys() != records.keys():
-        odd = min(header.entries.keys() ^ records.keys())
-        raise Damaged(f"{name}: expected the tensors of the manifest, found {odd!r:.100} out of place")
-    for key, record in records.items():
-        entry, (code, shape) = header.entries[key], stored(record.dtype, record.shape)
-        begin, end = entry.data_offsets
-        if (entry.dtype, entry.shape, end - begin) != (code, shape, record.nbytes):
-            raise Damaged(
-                f"{name}: expected {key!r:.100} as {code} {list(shape)}, found "
-                f"{entry.dtype} {list(entry.shape)} in {end - begin:,} bytes"
-            )
-    if header.sha256 != manifest.headers[file]:
-        raise Damaged(f"{name}: expected the header as it was written, found it changed")

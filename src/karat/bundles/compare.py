@@ -159,22 +159,15 @@ class _Comparer:
             self.report("type-changed", name, f"expected {_describe(expected)}, found {_describe(actual)}")
         elif kinds[0] == "enum" and (expected["enum"], expected["member"]) == (actual["enum"], actual["member"]):
             self.compare(expected["value"], actual["value"], name)
-        else:
-            self._exact(expected, actual, name)
-
-    def _exact(self, expected: Any, actual: Any, name: str) -> None:
-        """Text, None, booleans, bytes, sets, names of dtypes: what has no distance."""
-        kind = _kind(expected)
-        message = None
-        if expected != actual:
-            message = f"expected {_describe(expected)}, found {_describe(actual)}"
-        elif not self._criteria.get("equal_nan", False) and _NAN.search(msgspec.json.encode(expected)):
-            message = (
-                f"expected equal values, found NaN in a {kind} on both sides, and NaN equals nothing without equal_nan"
-            )
-        change = "text-changed" if kind == "str" else "value-drift"
-        findings = () if message is None else (fail(change, f"{within(name)}{message}", where=name),)
-        self.comparisons.append(Comparison(name=name, dtype=kind, shape=(), findings=findings))
+        else:  # text, None, booleans, bytes, sets, names of dtypes: what has no distance
+            message = None
+            if expected != actual:
+                message = f"expected {_describe(expected)}, found {_describe(actual)}"
+            elif not self._criteria.get("equal_nan", False) and _NAN.search(msgspec.json.encode(expected)):
+                message = f"expected equal values, found NaN in a {kinds[0]} on both sides, and NaN equals nothing without equal_nan"
+            change = "text-changed" if kinds[0] == "str" else "value-drift"
+            findings = () if message is None else (fail(change, f"{within(name)}{message}", where=name),)
+            self.comparisons.append(Comparison(name=name, dtype=kinds[0], shape=(), findings=findings))
 
     def _parts(self, parts: str, expected: Any, actual: Any, name: str) -> None:
         old, new = _entries(parts, expected, self._expected), _entries(parts, actual, self._actual)

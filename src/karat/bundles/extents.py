@@ -174,17 +174,6 @@ def pointer(data: bytes) -> tuple[str, int] | None:
     return None if match is None else (match[1].decode(), int(match[2]))
 
 
-def pointed_size(extent: Extent, name: str) -> int | None:
-    """The size of the file that an extent only points to; None if it is no pointer, or cannot be read."""
-    if extent.size > LONGEST:
-        return None
-    try:
-        found = pointer(read_all(extent, name=name))
-    except Damaged:
-        return None
-    return None if found is None else found[1]
-
-
 def not_fetched(size: int) -> str:
     """The message about a pointer, after the name of the file."""
     return f"expected {size:,} bytes, found a Git LFS pointer that was not fetched"

@@ -47,9 +47,8 @@ class IndexedArchive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     size: int
     sha256: str
-    digest: str | None = (
-        None  # The same bytes' as a tensor of uint8, which all cores can check; zips made before have none.
-    )
+    digest: str | None = None
+    """The same bytes' as a tensor of uint8, which all cores can check; zips made before have none."""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,18 +93,12 @@ def read(place: Place) -> Index | None:
     return decode(place.read(NAME, LIMIT)) if NAME in place.files() else None
 
 
-def check(place: Place, index: Index, *, progress: Callable[[int], None] | None = None) -> tuple[Finding, ...]:
-    """What is not as the index says; what is in a case's files, its manifest must say."""
-    archive = index.archive if place.kind == "zip" else None
-    return (*_listed(place, index), *(_check_archive(place, archive, progress) if archive is not None else ()))
-
-
 class _Sealed(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def _listed(place: Place, index: Index) -> Iterator[Finding]:
-    """Names and sizes, which cost nothing to compare; and manifests that are not those that were packed."""
+def check(place: Place, index: Index, *, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
+    """What is not as the index says; what is in a case's files, its manifest must say."""
     there, known = place.files(), {file.path: file for file in index.files}
     for path, file in known.items():
         if path not in there:
@@ -125,6 +118,8 @@ def _listed(place: Place, index: Index) -> Iterator[Finding]:
             found = str(error)
         if found != case.sha256:
             yield _damaged(path, f"expected the seal {case.sha256}, found {found}", place)
+    if index.archive is not None and place.kind == "zip":
+        yield from _check_archive(place, index.archive, progress)
 
 
 def _check_archive(place: Place, expected: IndexedArchive, progress: Callable[[int], None] | None) -> Iterator[Finding]:

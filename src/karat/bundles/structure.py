@@ -31,8 +31,8 @@ from karat.bundles.values import (
     DEEPEST,
     FACTORIES,
     NAMED,
-    PLAIN,
     READERS,
+    WRITERS,
     Flat,
     Record,
     Restored,
@@ -47,8 +47,6 @@ from karat.bundles.values import (
     make_named,
     make_object,
     named_thing,
-    plain,
-    shown_role,
 )
 from karat.findings import Finding, info
 from karat.system.hashes import sha256_hex
@@ -99,7 +97,7 @@ def _component(text: str) -> str:
 def flatten(value: Any, role: Role) -> Flat:
     """The value taken apart; CannotStore says where in it something has no form."""
     flattener = _Flattener()
-    structure = flattener.put(value, _Path(shown_role(role), role))
+    structure = flattener.put(value, _Path("inputs" if role == "input" else role, role))
     return Flat(role=role, structure=structure, tensors=flattener.tensors)
 
 
@@ -110,8 +108,8 @@ class _Flattener:
         self._unordered = 0
 
     def put(self, value: Any, path: _Path) -> Any:
-        if type(value) in PLAIN:
-            return plain(value)
+        if type(value) in WRITERS:
+            return WRITERS[type(value)](value)
         if id(value) in self._inside:
             _refuse(path, value, "it holds itself, and what comes back could not")
         if len(self._inside) >= DEEPEST:
@@ -150,7 +148,12 @@ class _Flattener:
             inner = self.put(value.value, path.field("value"))
             return {"enum": class_name(value), "member": value.name, "value": inner}
         if isinstance(value, Record):
-            return self._record(value, path)
+            # Back to what it was made from, so that a capture of what was restored loses nothing.
+            if value.kind == "enum":
+                inner = self.put(value.fields["value"], path.field("value"))
+                return {"enum": value.name, "member": value.fields["name"], "value": inner}
+            made = self._fields(value.kind, value.name, value.fields.items(), path)
+            return made | ({"items": list(value.items)} if value.items is not None else {})
         if is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value, path)
         if is_namedtuple(type(value)) or is_structseq(type(value)):
@@ -193,14 +196,6 @@ class _Flattener:
                 _refuse(path, value, f"it is a mapping whose key {odd[0]!r} is no field of it")
             made["items"] = list(value)
         return made
-
-    def _record(self, value: Record, path: _Path) -> Any:
-        """Back to what it was made from, so that a capture of what was restored loses nothing."""
-        if value.kind == "enum":
-            inner = self.put(value.fields["value"], path.field("value"))
-            return {"enum": value.name, "member": value.fields["name"], "value": inner}
-        made = self._fields(value.kind, value.name, value.fields.items(), path)
-        return made | ({"items": list(value.items)} if value.items is not None else {})
 
     def _tensor(self, value: Any, path: _Path) -> Any:
         # Whoever only verifies needs no numpy.

@@ -61,6 +61,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_header(extent: Extent, name: str) -> Header:
     """The header of a safetensors file; `Damaged` if it is none, or the file is not whole."""
+    import json
+
     size = extent.size
     if size < _LENGTH:
         raise Damaged(f"{name}: expected a safetensors file, found {size:,} bytes")
@@ -72,7 +74,18 @@ def read_header(extent: Extent, name: str) -> Header:
     whole = first[:start]
     if start > len(first):
         whole = read_all(PartExtent(whole=extent, start=0, size=start, name=name))
-    entries = _entries(whole[_LENGTH:], name)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Damaged(f"{name}: expected each key once in the header, found one twice")
+        return found
+
+    try:
+        parsed = json.loads(whole[_LENGTH:].decode(), object_pairs_hook=once)
+        entries = msgspec.convert(parsed, dict[str, HeaderEntry])
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{name}: expected a header of tensors in JSON; {str(error)[:200]}") from None
     at = 0
     for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         begin, end = entry.data_offsets
@@ -84,22 +97,6 @@ def read_header(extent: Extent, name: str) -> Header:
     if at != size - start:
         raise Damaged(f"{name}: expected {at:,} bytes of tensors, found {size - start:,}")
     return Header(entries=entries, start=start, sha256=sha256_hex(whole))
-
-
-def _entries(text: bytes, name: str) -> dict[str, HeaderEntry]:
-    import json
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise Damaged(f"{name}: expected each key once in the header, found one twice")
-        return found
-
-    try:
-        return msgspec.convert(json.loads(text.decode(), object_pairs_hook=once), dict[str, HeaderEntry])
-    except (ValueError, RecursionError) as error:
-        reason = str(error)[:200]
-        raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
 
 
 def write_safetensors(

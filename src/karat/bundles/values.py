@@ -71,15 +71,6 @@ class Unset:
     """The value of a field that a dataclass has and its object had not set."""
 
 
-def shown_role(role: Role) -> str:
-    return "inputs" if role == "input" else role
-
-
-def plain(value: Any) -> Any:
-    """The JSON of a value whose type is one of `PLAIN`."""
-    return _WRITERS[type(value)](value)
-
-
 def float_text(value: float) -> str:
     """The shortest text that is this very double; a NaN of other bits than usual shows them."""
     bits = struct.pack(">d", value)
@@ -100,7 +91,7 @@ def _base64(data: bytes | bytearray) -> str:
     return b64encode(data).decode("ascii")
 
 
-_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+WRITERS: Mapping[type, Callable[[Any], Any]] = {
     type(None): lambda value: value,
     bool: lambda value: value,
     int: lambda value: value if -_EXACT <= value <= _EXACT else {"int": hex(value)},
@@ -111,7 +102,7 @@ _WRITERS: Mapping[type, Callable[[Any], Any]] = {
     bytearray: lambda value: {"bytearray": _base64(value)},
     type(Ellipsis): lambda _: {"ellipsis": True},
 }
-PLAIN = frozenset(_WRITERS)
+"""The type of a plain value → what makes JSON of it."""
 
 
 def float_of(text: Any) -> float:
@@ -155,7 +146,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "bytearray": lambda text: bytearray(_bytes_of(text)),
     "ellipsis": lambda _: ...,
 }
-"""The key that names it → what reads its value; ValueError or TypeError for what `plain` did not write."""
+"""The key that names it → what reads its value; ValueError or TypeError for what `WRITERS` did not write."""
 
 
 def named_thing(value: Any) -> Any:
@@ -181,7 +172,18 @@ def make_named(kind: str, name: Any) -> tuple[Any] | None:
     """The thing, in a tuple; None where its framework is not installed. ValueError if there is none."""
     check_named(kind, name)
     if kind == "numpy.dtype":
-        return (_numpy_dtype(*name),)
+        from karat.tensors.numpy_arrays import numpy_dtype
+
+        of, order = name
+        if order not in {"big", "little"}:
+            raise ValueError("a dtype is big-endian or little-endian")
+        try:
+            dtype = numpy_dtype(of)
+        except UnknownDtype:
+            raise ValueError("no dtype has that name") from None
+        if dtype is None:
+            raise Damaged(f"expected a numpy with {of} (pip install ml_dtypes), found none")
+        return (dtype.newbyteorder(">") if order == "big" else dtype,)
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -209,20 +211,6 @@ def check_named(kind: str, name: Any) -> None:
             raise ValueError("a dtype is a name and an order")
     elif not isinstance(name, str):
         raise ValueError("it goes by a name")
-
-
-def _numpy_dtype(name: str, order: str) -> Any:
-    from karat.tensors.numpy_arrays import numpy_dtype
-
-    if order not in {"big", "little"}:
-        raise ValueError("a dtype is big-endian or little-endian")
-    try:
-        found = numpy_dtype(name)
-    except UnknownDtype:
-        raise ValueError("no dtype has that name") from None
-    if found is None:
-        raise Damaged(f"expected a numpy with {name} (pip install ml_dtypes), found none")
-    return found.newbyteorder(">") if order == "big" else found
 
 
 def class_name(value: Any) -> str:

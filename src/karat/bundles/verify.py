@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from posixpath import basename, dirname
 from typing import Any
@@ -26,7 +26,6 @@ from karat.system.processes import available_cores
 from karat.tensors.digests import PIECE, TensorDigest, digest_of, hash_of, require_digest
 from karat.tensors.tensor import Damaged, read_blocks, read_range
 
-_TABLE = f"{RAW}/{TABLE}"
 Progress = Callable[[int, int], None]
 """Called with the bytes verified so far and those to verify in all, from any thread, one at a time."""
 _Count = Callable[[int], None]
@@ -55,12 +54,22 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
     if not found and not findings and not without:
         message = "expected captured cases, found none; nothing was verified"
         findings.append(finding("nothing-compared", place.name, message))
-    count = _counter(place, progress)
+    # A zip with an index is read twice: as an archive, and as cases.
+    files = place.files()
+    total = sum(files.values()) * (2 if place.kind == "zip" and index.NAME in files else 1)
+    done, lock = 0, threading.Lock()
+
+    def count(read: int) -> None:
+        nonlocal done
+        if progress is not None:
+            with lock:
+                done = min(total, done + read)
+                progress(done, total)
 
     def check_index() -> tuple[Finding, ...]:
         try:
             packed = index.read(place)
-            return index.check(place, packed, progress=count) if packed is not None else ()
+            return () if packed is None else tuple(index.check(place, packed, progress=count))
         except Damaged as damage:
             return (finding("bundle-damaged", index.NAME, str(damage)),)
 
@@ -71,23 +80,6 @@ def verify_place(place: Place, progress: Progress | None = None, without: Collec
         findings += (*indexed.result(), *damaged)
     tensors = sum(len(case.manifest.tensors) for case in found)
     return Verification(cases=len(found), tensors=tensors, findings=tuple(findings))
-
-
-def _counter(place: Place, progress: Progress | None) -> _Count:
-    if progress is None:
-        return lambda _: None
-    files = place.files()
-    # A zip with an index is read twice: as an archive, and as cases.
-    total = sum(files.values()) * (2 if place.kind == "zip" and index.NAME in files else 1)
-    done, lock = 0, threading.Lock()
-
-    def count(read: int) -> None:
-        nonlocal done
-        with lock:
-            done = min(total, done + read)
-            progress(done, total)
-
-    return count
 
 
 def strays(place: Place) -> Iterator[Finding]:
@@ -133,7 +125,11 @@ def _pieces(case: Case) -> Iterator[_Piece]:
         return
     for file in dict.fromkeys(record.file for record in case.manifest.tensors):
         records = [record for record in case.manifest.tensors if record.file == file]
-        if case.files[file] > SMALL and _is_seekable(case, file):
+        seekable = False
+        with suppress(Damaged):  # said once, when the file is verified
+            case.header(file)
+            seekable = case.files[file] > SMALL and case.extent(file).seekable
+        if seekable:
             yield from ((case, partial(_verify_tensor, case, record)) for record in records)
         else:
             yield case, partial(_verify_tensors, case, file, records)
@@ -148,14 +144,6 @@ def _pieces(case: Case) -> Iterator[_Piece]:
             require_file(extent, program.digest, name, lambda block: count(len(block)))
 
         yield case, verify_program
-
-
-def _is_seekable(case: Case, file: str) -> bool:
-    try:
-        case.header(file)
-        return case.extent(file).seekable
-    except Damaged:
-        return False  # said once, when the file is verified
 
 
 def _verify_tensor(case: Case, record: TensorRecord, count: _Count, run: _Map) -> None:
@@ -180,9 +168,9 @@ def _verify_tensors(case: Case, file: str, records: list[TensorRecord], count: _
 
 def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map) -> None:
     """The table must say what the manifest says, and each file what the table says."""
-    name = case.name_of(_TABLE)
+    name = case.name_of(f"{RAW}/{TABLE}")
     data = case.place.read(name, LARGEST)
-    raws, first_format = [], case.manifest.schema == FORMAT_1
+    rows, first_format = [], case.manifest.schema == FORMAT_1
     for record in records:
         # The table is not sealed; the tensors' own digests over the same bytes are.
         file = record.raw or ""
@@ -193,16 +181,9 @@ def _verify_raw(case: Case, records: list[TensorRecord], count: _Count, _: _Map)
                 plain.update(block)
             count(len(block))
         require_digest(case.name_of(file), record.digest, own.text())
-        raws.append((record, plain))
-    if _table(raws, first_format=first_format) != data:
+        rows.append(row_of(record, plain.hexdigest() if first_format else record.digest, basename(file)))
+    if encode_rows(rows, FIRST_1 if first_format else FIRST) != data:
         raise Damaged(f"{name}: expected the table as it was written, found it changed")
-
-
-def _table(raws: Iterable[tuple[TensorRecord, Any]], *, first_format: bool) -> bytes:
-    """The table of raw files: records, and in format 1 the sha256 of each file."""
-    rows = ((record, plain.hexdigest() if first_format else record.digest) for record, plain in raws)
-    made = (row_of(record, digest, basename(record.raw or "")) for record, digest in rows)
-    return encode_rows(made, FIRST_1 if first_format else FIRST)
 
 
 def _start(record: TensorRecord) -> TensorDigest:

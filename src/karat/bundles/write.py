@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -42,7 +42,7 @@ from karat.system.files import sync_all
 from karat.system.processes import available_cores
 from karat.tensors.digests import FileDigest
 from karat.tensors.statistics import statistics
-from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor, TensorExtent
+from karat.tensors.tensor import BLOCK, CannotStore, Damaged, Tensor
 
 LARGEST_MANIFEST = 64 << 20  # Readers take a manifest whole; a list of millions of numbers belongs into a tensor.
 
@@ -72,11 +72,22 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
     CannotStore for what has no form; an OSError (full, read-only) is the caller's to word. Whatever is
     raised, there is no manifest then.
     """
-    flats = [_flat(case.inputs, "input"), _flat(case.expected, "expected")]
-    tensors = {flat.role: {name: _in_memory(name, tensor) for name, tensor in flat.tensors.items()} for flat in flats}
-    jobs = [(role, name, tensor) for role, held in tensors.items() for name, tensor in held.items()]
+    flats: list[Flat] = []
+    jobs: list[tuple[Role, str, Tensor]] = []
+    sides: tuple[tuple[Role, Any], ...] = (("input", case.inputs), ("expected", case.expected))
+    for role, value in sides:
+        flat = value if isinstance(value, Flat) else flatten(value, role)
+        if flat.role != role:
+            raise ValueError(f"expected a value flattened as {role}, found one as {flat.role}")
+        flats.append(flat)
+        for name, tensor in flat.tensors.items():
+            if not isinstance(tensor, Tensor):
+                raise CannotStore(f"{name}: expected a tensor in memory, found one on disk")
+            jobs.append((flat.role, name, tensor))
     small = sum(tensor.size for _, _, tensor in jobs) < SMALL
-    files = {FILES[role]: held for role, held in tensors.items() if held}
+    files: dict[str, dict[str, Tensor]] = {}
+    for role, name, tensor in jobs:
+        files.setdefault(FILES[role], {})[name] = tensor
     # For a small case, threads cost more than they save.
     with ExitStack() as stack:
         run: Callable[..., Iterable[Any]] = map
@@ -111,7 +122,7 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
             )
             for (role, name, tensor), found in zip(jobs, numbers, strict=True)
         )
-        manifest = Manifest(
+        unsealed = Manifest(
             karat=karat.__version__,
             identity=case.identity,
             path=case_path(case.identity),
@@ -123,24 +134,6 @@ def write_case(folder: Path, case: NewCase) -> Manifest:
             program=next(iter(programs), None),
             **{name: getattr(case, name) for name in ("comparator", "seeds", "environment", "session", "created")},
         )
-    return _write_manifest(folder, manifest)
-
-
-def _flat(value: Any, role: Role) -> Flat:
-    if not isinstance(value, Flat):
-        return flatten(value, role)
-    if value.role != role:
-        raise ValueError(f"expected a value flattened as {role}, found one as {value.role}")
-    return value
-
-
-def _in_memory(name: str, tensor: Tensor | TensorExtent) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise CannotStore(f"{name}: expected a tensor in memory, found one on disk")
-    return tensor
-
-
-def _write_manifest(folder: Path, unsealed: Manifest) -> Manifest:
     try:
         manifest = seal(unsealed)
     except UnicodeEncodeError as error:
@@ -177,29 +170,22 @@ def write_program(folder: Path, program: Path | bytes, name: str | None) -> File
             digest.update(program)
             size = len(program)
         else:
-            size = _copy(program, target, digest)
+            try:
+                source = os.fdopen(open_plain(program.resolve(), f"program {program}"), "rb", 0)
+            except Damaged as error:
+                raise CannotStore(str(error)) from None
+            with source:
+                before = os.fstat(source.fileno())
+                size = left = before.st_size
+                # One byte more than there should be is enough to see that it grows.
+                while block := source.read(min(BLOCK, left + 1)):
+                    left -= len(block)
+                    if left < 0:
+                        break
+                    digest.update(block)
+                    target.write(block)
+                after = os.fstat(source.fileno())
+            # It may still be being written: half of an old program and half of a new one is neither.
+            if left or (before.st_mtime_ns, size) != (after.st_mtime_ns, after.st_size):
+                raise CannotStore(f"program {program}: expected it to stay as it is, found it being written")
     return FileRecord(file=file, digest=digest.text(), size=size, name=called)
-
-
-def _copy(source: Path, target: BinaryIO, digest: FileDigest) -> int:
-    try:
-        handle = open_plain(source.resolve(), f"program {source}")
-    except Damaged as error:
-        raise CannotStore(str(error)) from None
-    try:
-        before = os.fstat(handle)
-        left = before.st_size
-        # One byte more than there should be is enough to see that it grows.
-        while block := os.read(handle, min(BLOCK, left + 1)):
-            left -= len(block)
-            if left < 0:
-                break
-            digest.update(block)
-            target.write(block)
-        after = os.fstat(handle)
-    finally:
-        os.close(handle)
-    # It may still be being written: half of an old program and half of a new one is neither.
-    if left or (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-        raise CannotStore(f"program {source}: expected it to stay as it is, found it being written")
-    return before.st_size

@@ -15,7 +15,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -79,35 +79,27 @@ def local_header(member: ZipMember) -> bytes:
     return LOCAL_HEADER.pack(b"PK\x03\x04", *fields) + name + extra
 
 
-def central_header(member: ZipMember) -> bytes:
-    """A member's entry in the directory."""
-    name = member.name.encode()
-    numbers = (member.size, member.packed, member.start)
-    beyond = [number for number in numbers if number >= WHOLE]
-    extra = struct.pack(f"<2H{len(beyond)}Q", 1, 8 * len(beyond), *beyond) if beyond else b""
-    size, packed, start = (min(number, WHOLE) for number in numbers)
-    needed = _needed(member, large=is_large(member.size) or bool(beyond))
-    fields = (_UNIX | 63, needed, UTF8, member.method, 0, _DATE, member.crc, packed, size)
-    rest = (len(name), len(extra), 0, 0, 0, _MODE, start)
-    return _CENTRAL.pack(b"PK\x01\x02", *fields, *rest) + name + extra
-
-
-def end_records(count: int, start: int, size: int) -> bytes:
-    """The bytes after a directory of so many members that begins at `start`."""
-    records = b""
+def directory(members: Sequence[ZipMember], start: int) -> bytes:
+    """Everything after the last member's data: its entries, and the records that end it."""
+    headers, count = [], len(members)
+    for member in members:
+        name = member.name.encode()
+        numbers = (member.size, member.packed, member.start)
+        beyond = [number for number in numbers if number >= WHOLE]
+        extra = struct.pack(f"<2H{len(beyond)}Q", 1, 8 * len(beyond), *beyond) if beyond else b""
+        needed = _needed(member, large=is_large(member.size) or bool(beyond))
+        size, packed, begin = (min(number, WHOLE) for number in numbers)
+        fields = (_UNIX | 63, needed, UTF8, member.method, 0, _DATE, member.crc, packed, size)
+        rest = (len(name), len(extra), 0, 0, 0, _MODE, begin)
+        headers.append(_CENTRAL.pack(b"PK\x01\x02", *fields, *rest) + name + extra)
+    whole, records = b"".join(headers), b""
+    size = len(whole)
     if count >= 0xFFFF or start >= WHOLE or size >= WHOLE:
         sizes = (count, count, size, start)
         records += _END64.pack(b"PK\x06\x06", _END64.size - 12, _UNIX | 63, 45, 0, 0, *sizes)
         records += _LOCATOR.pack(b"PK\x06\x07", 0, start + size, 1)
     few = min(count, 0xFFFF)
-    return records + _END.pack(b"PK\x05\x06", 0, 0, few, few, min(size, WHOLE), min(start, WHOLE), 0)
-
-
-def directory(members: Iterable[ZipMember], start: int) -> bytes:
-    """Everything after the last member's data."""
-    headers = [central_header(member) for member in members]
-    whole = b"".join(headers)
-    return whole + end_records(len(headers), start, len(whole))
+    return whole + records + _END.pack(b"PK\x05\x06", 0, 0, few, few, min(size, WHOLE), min(start, WHOLE), 0)
 
 
 def _needed(member: ZipMember, *, large: bool) -> int:
@@ -166,7 +158,10 @@ class ZipPlace(Place):
 
     def __init__(self, path: Path, name: str, limits: Limits | None = None) -> None:
         self.name, self._path = name, path
-        self._unpacked = lru_cache(maxsize=_KEPT)(self._unpack)
+        # Of small packed members, by path.
+        self._unpacked = lru_cache(_KEPT)(
+            lambda path: MemoryExtent(data=read_all(self._stream(self._members[path]), None, path), name=path)
+        )
         most = limits or bundle_limits()
         with path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size
@@ -211,37 +206,29 @@ class ZipPlace(Place):
         packed, crc = self._packed(member), member.info.CRC
         return StreamExtent(packed=packed, size=member.size, crc=crc, method=method, name=member.name)
 
-    def _unpack(self, path: str) -> MemoryExtent:
-        return MemoryExtent(data=read_all(self._stream(self._members[path]), None, path), name=path)
-
     def _packed(self, member: Member) -> FileExtent:
-        """The bytes of the member as they lie in the file."""
+        """The bytes of the member as they lie in the file, after a local header that must say what the directory says."""
         whole = FileExtent(path=self._path, start=0, size=self._size, file_size=self._size, name=member.name)
-        return msgspec.structs.replace(whole, start=_data_start(whole, member), size=member.packed)
-
-
-def _data_start(whole: FileExtent, member: Member) -> int:
-    """Where the member's bytes begin: after a local header that must say what the directory says."""
-    fixed = bytearray(LOCAL_HEADER.size)
-    with closing(whole.open()) as reader:
-        reader.read_into(member.start, memoryview(fixed))
-        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(fixed)
-        name = bytearray(name_length)
-        reader.read_into(member.start + LOCAL_HEADER.size, memoryview(name))
-    info = member.info
-    coding = "utf-8" if flags & UTF8 else "cp437"
-    agreed = (
-        magic == b"PK\x03\x04"
-        and (flags, method) == (info.flag_bits, info.compress_type)
-        and name.decode(coding, "replace") == info.orig_filename
-        and (flags & _STREAMED or crc == info.CRC)
-        # Sizes stand elsewhere for zip64 and for what was packed as a stream.
-        and (flags & _STREAMED or {packed, size} & {WHOLE} or (packed, size) == (info.compress_size, info.file_size))
-    )
-    start = member.start + LOCAL_HEADER.size + int(name_length) + int(extra)
-    if not agreed or start + member.packed > member.end:
-        raise Damaged(f"{member.name}: expected a header that fits the zip's directory, found another")
-    return start
+        fixed = bytearray(LOCAL_HEADER.size)
+        with closing(whole.open()) as reader:
+            reader.read_into(member.start, memoryview(fixed))
+            magic, _, flags, method, _, _, crc, packed, size, name_length, extra = LOCAL_HEADER.unpack(fixed)
+            name = bytearray(name_length)
+            reader.read_into(member.start + LOCAL_HEADER.size, memoryview(name))
+        info, streamed = member.info, flags & _STREAMED
+        coding = "utf-8" if flags & UTF8 else "cp437"
+        agreed = (
+            magic == b"PK\x03\x04"
+            and (flags, method) == (info.flag_bits, info.compress_type)
+            and name.decode(coding, "replace") == info.orig_filename
+            and (streamed or crc == info.CRC)
+            # Sizes stand elsewhere for zip64 and for what was packed as a stream.
+            and (streamed or {packed, size} & {WHOLE} or (packed, size) == (info.compress_size, info.file_size))
+        )
+        start = member.start + LOCAL_HEADER.size + int(name_length) + int(extra)
+        if not agreed or start + member.packed > member.end:
+            raise Damaged(f"{member.name}: expected a header that fits the zip's directory, found another")
+        return msgspec.structs.replace(whole, start=start, size=member.packed)
 
 
 class StreamExtent(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from karat.bundles.compare import compare_values
@@ -12,7 +12,7 @@ from karat.bundles.values import Flat
 from karat.bundles.write import CaseContent
 from karat.captures.functions import CaptureDetails
 from karat.findings import Finding, KaratError, Severity, UsageError, info
-from karat.tensors.comparison import Comparison, ComparisonReport, Criteria, within
+from karat.tensors.comparison import ComparisonReport, Criteria, within
 from karat.tensors.dtypes import checked
 from karat.tensors.report import facts
 from karat.tensors.tensor import CannotStore
@@ -45,9 +45,8 @@ for _public in (Mismatch, CaptureFailed, CaptureWarning):
     _public.__module__ = "karat"
 
 
-Passed = tuple[
-    Comparator, Any
-]  # A comparison that passed, and what is expected: a value, or what `flatten` made of it.
+# A comparison that passed, and what is expected: a value, or what `flatten` made of it.
+Passed = tuple[Comparator, Any]
 
 
 class CaseToCapture(CaseContent, frozen=True, kw_only=True, eq=False):
@@ -120,17 +119,12 @@ def describe_mismatch(report: ComparisonReport, title: str) -> str:
         headline = "actual is not built like what was expected"
     lines = [f"{title}: {headline}", *(f"  {f.kind}: {f.message}" for f in report.findings)]
     for comparison in failed[:_SHOWN]:
-        lines += _tensor(comparison)
+        (_, what), *measured = facts(comparison)
+        lines.append(f"  {comparison.name}: {what}")
+        grave = (finding for finding in comparison.findings if finding.severity != Severity.INFO)
+        lines += [f"    {one.kind}: {one.message.removeprefix(within(comparison.name))}" for one in grave]
+        if words := ", ".join(f"{name} {said}" for name, said in measured if said):
+            lines.append(f"    {words}")
     if len(failed) > _SHOWN:
         lines.append(f"  … and {len(failed) - _SHOWN} more")
     return "\n".join(lines)
-
-
-def _tensor(comparison: Comparison) -> Iterator[str]:
-    (_, what), *measured = facts(comparison)
-    yield f"  {comparison.name}: {what}"
-    for finding in comparison.findings:
-        if finding.severity != Severity.INFO:
-            yield f"    {finding.kind}: {finding.message.removeprefix(within(comparison.name))}"
-    if words := ", ".join(f"{name} {said}" for name, said in measured if said):
-        yield f"    {words}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -78,17 +78,10 @@ def _installed(name: str) -> str | None:
 
 def devices(values: Iterable[Any]) -> tuple[str, ...]:
     """Each device once, accelerators first: `cuda:0 NVIDIA H200`, `cpu`."""
-    names = {name for leaf in _leaves(values) if (name := _device(leaf))}
-    return tuple(sorted(names, key=lambda name: (name == "cpu", name)))
-
-
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """Each value once, so that one that holds itself comes to an end.
-
-    Values are kept, and not only their ids, because the id of one that is gone is soon another's.
-    """
+    # Each value once, so that one that holds itself comes to an end. Values are kept, and not only their ids, because
+    # the id of one that is gone is soon another's.
     known: dict[int, Any] = {}
-    left = list(values)
+    names, left = set(), list(values)
     while left:
         value = left.pop()
         if id(value) in known:
@@ -100,8 +93,9 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
             left.extend(value)
         elif is_dataclass(value) and not isinstance(value, type):
             left.extend(getattr(value, field.name, None) for field in fields(value))
-        else:
-            yield value
+        elif name := _device(value):
+            names.add(name)
+    return tuple(sorted(names, key=lambda name: (name == "cpu", name)))
 
 
 def _device(value: Any) -> str | None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from karat.tensors.comparison import ComparisonReport
 
 Directory: TypeAlias = "str | os.PathLike[str] | None"
-Program: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | None"
-"""A path, or the bytes themselves."""
 
 
 class CaptureDetails(TypedDict, total=False):
@@ -38,7 +36,7 @@ class CaptureDetails(TypedDict, total=False):
     equal_nan: bool
     check_dtype: bool
 
-    program: Program
+    program: str | os.PathLike[str] | bytes | bytearray | memoryview | None  # A path, or the bytes themselves.
     program_name: str | None  # What to call a program that is given as bytes.
     suite: str | None
     flow: str | None
@@ -115,22 +113,12 @@ def _is_on(directory: Directory) -> bool:
 
 
 # The pytest sessions that capture in this process, the innermost last.
-_sessions: list[CapturePlugin] = []
-
-
-def begin_session(plugin: CapturePlugin) -> None:
-    """A session begins; it may be one inside another."""
-    _sessions.append(plugin)
-
-
-def end_session(plugin: CapturePlugin) -> None:
-    if plugin in _sessions:
-        _sessions.remove(plugin)
+sessions: list[CapturePlugin] = []
 
 
 def current_session() -> CapturePlugin | None:
     """The innermost session, if one of its tests is running."""
-    return _sessions[-1] if _sessions and _sessions[-1].test is not None else None
+    return sessions[-1] if sessions and sessions[-1].test is not None else None
 
 
 class ActiveSubtests:

@@ -146,17 +146,14 @@ def marker_options(item: pytest.Item) -> dict[str, Any]:
 def marker_problem(item: pytest.Item) -> str | None:
     for mark in item.iter_markers(MARKER):
         problems = [f"expected only named arguments, found {value!r}" for value in mark.args]
-        problems += filter(None, (_problem(key, value) for key, value in mark.kwargs.items()))
+        for key, value in mark.kwargs.items():
+            if key not in _TYPES:
+                from karat.findings import suggest
+
+                known = f"{suggest(key, list(_TYPES))} (known: {', '.join(_TYPES)})"
+                problems.append(f"unknown argument {key!r}{known}")
+            elif value is not None and not isinstance(value, _TYPES[key][1]):
+                problems.append(f"{key} must be {_TYPES[key][0]}, found {value!r}")
         if problems:
             return f"{item.nodeid}: @pytest.mark.karat: {problems[0]}"
     return None
-
-
-def _problem(key: str, value: Any) -> str | None:
-    if key not in _TYPES:
-        from karat.findings import suggest
-
-        known = ", ".join(_TYPES)
-        return f"unknown argument {key!r}{suggest(key, list(_TYPES))} (known: {known})"
-    words, kind = _TYPES[key]
-    return None if value is None or isinstance(value, kind) else f"{key} must be {words}, found {value!r}"

@@ -17,7 +17,7 @@ import pytest
 
 from karat.bundles.compare import CONTROLS
 from karat.captures.check import CaseToCapture
-from karat.captures.functions import begin_session, end_session
+from karat.captures.functions import sessions
 from karat.captures.plugin import marker_options
 from karat.captures.records import JournalEntry, mark_missing, merge, read_journals, sweep
 from karat.captures.session import FailedCase, Session, StagedCase, capture_directory, prepare, session_name
@@ -59,12 +59,6 @@ class RunningTest:
         return own
 
 
-class WorkerInput(msgspec.Struct, frozen=True, kw_only=True):
-    directory: str
-    session: str
-    run: str
-
-
 class CapturePlugin:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -87,27 +81,26 @@ class CapturePlugin:
             root, started = self._config.rootpath, self._config.invocation_params.dir
             root = root if root.is_relative_to(started) else started
             self.settings = load(root).bundles
-            told = msgspec.json.decode(self._worker_input, type=WorkerInput) if self._worker_input else self._prepare()
+            if self._worker_input:
+                directory, name, run = msgspec.json.decode(self._worker_input, type=tuple[str, str, str])
+            else:
+                place = capture_directory(self._config.getoption("karat_capture"), os.environ, started)
+                assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
+                name = session_name(self._config.getoption("karat_session"), os.environ)
+                prepare(place)
+                sweep(place.path)
+                self._header = [f"karat: capturing into {place.path} ({place.origin}), session {name}"]
+                directory, run = str(place.path), os.urandom(6).hex()
             self.session = Session(
-                Path(told.directory),
-                told.session,
-                run=told.run,
+                Path(directory),
+                name,
+                run=run,
                 worker=getattr(self._config, "workerinput", {}).get("workerid", "main"),
                 root=root,
             )
         except UsageError as error:
             raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
-        begin_session(self)
-
-    def _prepare(self) -> WorkerInput:
-        option, base = self._config.getoption("karat_capture"), self._config.invocation_params.dir
-        place = capture_directory(option, os.environ, base)
-        assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
-        name = session_name(self._config.getoption("karat_session"), os.environ)
-        prepare(place)
-        sweep(place.path)
-        self._header = [f"karat: capturing into {place.path} ({place.origin}), session {name}"]
-        return WorkerInput(directory=str(place.path), session=name, run=os.urandom(6).hex())
+        sessions.append(self)
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -116,7 +109,7 @@ class CapturePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Hand directory and session to a worker of xdist."""
         if self.session is not None:
-            told = WorkerInput(directory=str(self.session.directory), session=self.session.name, run=self.session.run)
+            told = str(self.session.directory), self.session.name, self.session.run
             node.workerinput["karat"] = msgspec.json.encode(told).decode()
 
     @pytest.hookimpl(optionalhook=True)
@@ -174,7 +167,8 @@ class CapturePlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Sum up, on the controller; a capture that went wrong is seen in the exit code."""
-        end_session(self)
+        if self in sessions:
+            sessions.remove(self)
         if self.session is None:
             return
         if self.test is not None:  # interrupted in the middle of a test
@@ -218,10 +212,8 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def vacuous(self) -> Mapping[str, int]:
         """Each wrong output → the cases that would pass with it."""
-        return Counter(control for finding in self._of_controls() for control in finding.numbers)
-
-    def _of_controls(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.kind == "vacuous-golden"]
+        of_controls = (finding for finding in self.findings if finding.kind == "vacuous-golden")
+        return Counter(control for finding in of_controls for control in finding.numbers)
 
     def is_failure(self, *, strict: bool) -> bool:
         """Two captures of one identity always; a case that was not written if that is strict."""
@@ -251,7 +243,8 @@ class CaptureSummary(msgspec.Struct, frozen=True, kw_only=True):
             yield f"info {kind}: {messages[0]}{more}"
         if self.vacuous:
             wrong = ", ".join(f"{count:,} with {CONTROLS[name]}" for name, count in self.vacuous.items())
-            yield f"{len(self._of_controls()):,} of {cases} would pass with a wrong output as well: {wrong}"
+            vacuous = sum(finding.kind == "vacuous-golden" for finding in self.findings)
+            yield f"{vacuous:,} of {cases} would pass with a wrong output as well: {wrong}"
             yield f"     next: {Command('karat', 'audit', str(directory))}"
         if self.left:
             suites = ", ".join(f"{suite} ({count:,})" for suite, count in sorted(self.left.items()))

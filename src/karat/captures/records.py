@@ -33,7 +33,6 @@ from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.claim/1"
 Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
-_KEPT_DAYS = 7
 
 
 class CaptureClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,22 +124,13 @@ def _text(claim: CaptureClaim) -> bytes:
     return msgspec.json.encode(claim) + b" " * (len("published") - len(claim.state))
 
 
-def _written(path: Path, claim: CaptureClaim) -> Path:
-    """The claim in a file beside its own, to be put in its place whole, for concurrent readers and after a kill."""
+def _create(path: Path, claim: CaptureClaim) -> None:
+    # Written beside its place and put there whole, for concurrent readers and after a kill.
     scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
     if not os.path.exists(path.parent):  # noqa: PTH110 - quicker
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         scratch.write_bytes(_text(claim))
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
-    return scratch
-
-
-def _create(path: Path, claim: CaptureClaim) -> None:
-    scratch = _written(path, claim)
-    try:
         try:
             os.link(scratch, path)
         except FileExistsError:
@@ -244,11 +234,9 @@ def mark_missing(entries: Iterable[JournalEntry], directory: Path) -> Iterator[J
     """The same lines; a case that is not where it was put counts as failed."""
     for entry in entries:
         if entry.event == "captured" and not (directory / entry.path / NAME).is_file():
-            said, then = (
-                f"{entry.node} was captured into {entry.path}, which is gone",
-                Command("ls", "-la", str(directory)),
-            )
-            finding = fail("capture-failed", said, path=entry.path, where=entry.node, next=str(then))
+            said = f"{entry.node} was captured into {entry.path}, which is gone"
+            then = str(Command("ls", "-la", str(directory)))
+            finding = fail("capture-failed", said, path=entry.path, where=entry.node, next=then)
             yield msgspec.structs.replace(entry, event="failed", finding=finding)
         else:
             yield entry
@@ -271,25 +259,21 @@ def sweep(directory: Path) -> None:
         # Another session may tidy up at the same time.
         with contextlib.suppress(OSError):
             for staging in (folder / "staging").glob("*/"):
-                _remove_if_dead(folder, staging)
+                where, _, rest = staging.name.partition(".")
+                pid = rest.partition(".")[0]
+                if where != host() or not pid.isdigit() or is_alive(int(pid)):
+                    continue
+                # Its tests never ended, so none of them passed: the identities are free again.
+                for path in (folder / "claims").glob("*.json"):
+                    claim = read_claim(path)
+                    if claim and (claim.host, claim.pid, claim.state) == (where, int(pid), "staged"):
+                        withdraw_claim(path)
+                shutil.rmtree(staging, ignore_errors=True)
             newest = max(p.stat().st_mtime for p in (folder, *folder.glob("*"), *folder.glob("*/*")))
-            if time.time() - newest > _KEPT_DAYS * 86400:
+            if time.time() - newest > 7 * 86400:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def staging_name(worker: str, pid: int) -> str:
     """The folder in which a process stages; it names the process."""
     return f"{host()}.{pid}.{worker}"
-
-
-def _remove_if_dead(folder: Path, staging: Path) -> None:
-    where, _, rest = staging.name.partition(".")
-    pid = rest.partition(".")[0]
-    if where != host() or not pid.isdigit() or is_alive(int(pid)):
-        return
-    # Its tests never ended, so none of them passed: the identities are free again.
-    for path in (folder / "claims").glob("*.json"):
-        claim = read_claim(path)
-        if claim and (claim.host, claim.pid, claim.state) == (where, int(pid), "staged"):
-            withdraw_claim(path)
-    shutil.rmtree(staging, ignore_errors=True)

@@ -36,7 +36,6 @@ from karat.system.command import Command
 from karat.system.files import exchange, sync_all
 from karat.tensors.tensor import CannotStore
 
-OPTION = "--karat-capture"
 VARIABLES = ("KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR")
 """The first that is set wins; karat's own name stands before the one that suites already use."""
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,7 +50,7 @@ class CaptureDirectory(msgspec.Struct, frozen=True, kw_only=True):
 
 def capture_directory(option: str | None, environ: Mapping[str, str], base: Path) -> CaptureDirectory | None:
     """Option before KARAT_CAPTURE_DIR before GOLDEN_ARTIFACTS_DIR; empty is unset; None is off."""
-    named = [(OPTION, option), *((name, environ.get(name)) for name in VARIABLES)]
+    named = [("--karat-capture", option), *((name, environ.get(name)) for name in VARIABLES)]
     for origin, text in named:
         if text:
             path = os.path.join(base, os.path.expanduser(text))  # noqa: PTH111, PTH118 - asked for with every capture
@@ -217,7 +216,12 @@ class Session:
         if isinstance(error, SameSession):
             return self._twice(identity, None)
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
-        said = f"{identity.label} was not captured: {_sentence(error)}"
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        elif isinstance(error, CannotStore | KaratError | Occupied):
+            why = str(error)
+        said = f"{identity.label} was not captured: {why}"
         return fail(kind, said, where=identity.test, next=self._advice(error, identity.test))
 
     def _advice(self, error: Exception, test: str) -> str | None:
@@ -267,10 +271,6 @@ def publish(staged: Path, target: Path, session: str) -> None:
     sync_all(folders)
 
 
-class _SessionOnly(msgspec.Struct):
-    session: str
-
-
 def _session_of(target: Path) -> str:
     # One look: what was there a moment ago may have been taken away by another session.
     if not stat.S_ISDIR(target.lstat().st_mode):
@@ -279,13 +279,13 @@ def _session_of(target: Path) -> str:
     try:
         # The manifest in the folder that is held open, wherever it was moved to.
         with open(os.open(NAME, os.O_RDONLY, dir_fd=held), "rb") as file:  # noqa: PTH123 - no path
-            return msgspec.json.decode(file.read(), type=_SessionOnly).session
+            return str(msgspec.json.decode(file.read(), type=dict[str, Any])["session"])
     except FileNotFoundError:
         # A folder that another session has taken away meanwhile has no manifest any more, either.
         if not os.path.samestat(os.fstat(held), target.stat()):
             raise
         raise Occupied(f"expected a case or nothing at {target}, found a folder without {NAME}") from None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, KeyError):
         return ""  # a damaged case is replaced by a whole one
     finally:
         os.close(held)
@@ -310,12 +310,3 @@ def _program(value: Any) -> Path | bytes | None:
     if isinstance(value, str | os.PathLike):
         return Path(os.fsdecode(value))
     raise CannotStore(f"program: expected a path or bytes, found {type(value).__name__}")
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror or error}{where}"
-    if isinstance(error, CannotStore | KaratError | Occupied):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -67,7 +67,14 @@ def identity_of_item(
     root = _root(item.path.parent, item.config.invocation_params.dir, item.config.rootpath)
     suite = details.get("suite") or marker.get("suite") or option("karat_suite")
     suite = suite or (item.path.stem if item.path.parent == root else item.path.parent.name)
-    flow = details.get("flow") or marker.get("flow") or _flow_parameter(item, settings.flow_fixture)
+    fixtures = (getattr(getattr(item, "callspec", None), "params", {}), getattr(item, "funcargs", {}))
+    values = [known.get(settings.flow_fixture) for known in fixtures]
+    named = [value if isinstance(value, str) else getattr(value, "name", None) for value in values]
+    flow = (
+        details.get("flow")
+        or marker.get("flow")
+        or next((name for name in named if name and isinstance(name, str)), None)
+    )
     flow = flow or option("karat_flow") or settings.flow or "default"
     if test is None:
         _, colons, name = item.nodeid.partition("::")
@@ -97,16 +104,6 @@ def _root(folder: Path, started: Path, pytests: Path) -> Path:
             return found[0]
     tree = next((path for path in above if (path / ".git").exists()), None)
     return tree or (started if folder.is_relative_to(started) else pytests)
-
-
-def _flow_parameter(item: Any, fixture: str) -> str | None:
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    for known in (parameters, getattr(item, "funcargs", {})):
-        value = known.get(fixture)
-        name = value if isinstance(value, str) else getattr(value, "name", None)
-        if isinstance(name, str) and name:
-            return name
-    return None
 
 
 def _subtest_of(test: object, own: str | None) -> str:

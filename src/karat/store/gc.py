@@ -91,13 +91,6 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[references.ReferenceEntry, ...]
 
 
-class _Fates(msgspec.Struct, frozen=True, kw_only=True):
-    tallies: tuple[ObjectTally, ...]
-    delete: tuple[str, ...]
-    move: tuple[str, ...]  # digests to copy back from `kept/` to `expiring/`
-    old: tuple[str, ...]  # digests needed in `expiring/` that a bucket that deletes by age would soon delete
-
-
 _BECAUSE = {
     "needed": "a reference, pin, lock or push in progress needs them",
     "young": "nothing needs them, but they are younger than the grace",
@@ -111,8 +104,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
     """Delete what has expired; with `dry_run`, only say what would be deleted."""
     if options.dry_run:
         now = datetime.now(UTC).timestamp()
-        known = _known(backend, options, now)
-        return _result(backend, options, known, _fates(backend, options, known, now))
+        return _fates(backend, options, _known(backend, options, now), now)[0]
     for tries in range(_TRIES):
         # Two that began at once have seen each other and both gave way; chance decides who is next.
         time.sleep(random.uniform(0, options.times.poll) if tries else 0)  # noqa: S311
@@ -126,7 +118,7 @@ def collect(backend: Backend, options: GcOptions) -> GcResult:
 def _collect(backend: Backend, options: GcOptions, held: HeldLease) -> GcResult:
     now = held.now()
     known = _known(backend, options, now)
-    fates = _fates(backend, options, known, now)
+    result, delete, move, old = _fates(backend, options, known, now)
     # What killed processes left unfinished never had a name that means anything.
     grace = max(options.grace, 1.0) * 3600
     unfinished = (*backend.list(STAGING), *backend.list(TOUCHING))
@@ -134,31 +126,19 @@ def _collect(backend: Backend, options: GcOptions, held: HeldLease) -> GcResult:
     gone += [one.key for one in unfinished if now - one.modified >= grace]
     by_age = lifecycle.read(backend) is not None
     if by_age:
-        renew_objects(backend, fates.old, options.workers)
+        renew_objects(backend, old, options.workers)
     held.check()
-    moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in fates.move]
+    moves = [partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING)) for digest in move]
     list(in_parallel(moves, options.workers))
     # A collector that was silent for long may have been given up by a push, and must stop.
     for i in range(0, len(known.gone), _BATCH):
         held.check()
         references.forget(backend, known.gone[i : i + _BATCH])
-    for i in range(0, len(fates.delete), _BATCH):
+    for i in range(0, len(delete), _BATCH):
         held.check()
-        backend.delete(fates.delete[i : i + _BATCH])
+        backend.delete(delete[i : i + _BATCH])
     backend.delete(gone)
-    freshened = len(fates.old) if by_age else 0
-    return _result(backend, options, known, fates, abandoned=len(gone), freshened=freshened)
-
-
-def _result(backend: Backend, options: GcOptions, known: _Known, fates: _Fates, **counts: int) -> GcResult:
-    return GcResult(
-        store=backend.url,
-        dry_run=options.dry_run,
-        references=known.judged,
-        objects=fates.tallies,
-        leases=known.leases,
-        **counts,
-    )
+    return msgspec.structs.replace(result, abandoned=len(gone), freshened=len(old) if by_age else 0)
 
 
 def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
@@ -241,7 +221,14 @@ def _judge(
     return fates
 
 
-def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _Fates:
+def _fates(
+    backend: Backend, options: GcOptions, known: _Known, now: float
+) -> tuple[GcResult, list[str], list[str], list[str]]:
+    """What becomes of everything; then the keys to delete, and digests.
+
+    Those to copy back from `kept/` to `expiring/`, and those that are needed in `expiring/` and that a bucket that
+    deletes by age would soon delete.
+    """
     grace = options.grace * 3600
     counts: dict[str, list[StoredObject]] = {fate: [] for fate in _BECAUSE}
     lasting = {digest_of(one.key): one for one in every(backend, KEPT, options.workers)}
@@ -269,9 +256,12 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
     deleted = ("unneeded", "duplicate", "moved")
     oldest = now - lifecycle.SLACK * 86400
     needed = [one for one in counts["needed"] if one.key.startswith(EXPIRING) and one.modified < oldest]
-    return _Fates(
-        old=tuple(digest_of(one.key) or "" for one in needed),
-        tallies=tuple(
+    result = GcResult(
+        store=backend.url,
+        dry_run=options.dry_run,
+        references=known.judged,
+        leases=known.leases,
+        objects=tuple(
             ObjectTally(
                 fate=fate,  # type: ignore[arg-type]
                 because=_BECAUSE[fate],
@@ -282,9 +272,9 @@ def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _
             for fate, found in counts.items()
             if found
         ),
-        delete=tuple(one.key for fate in deleted for one in counts[fate]),
-        move=tuple(move),
     )
+    delete = [one.key for fate in deleted for one in counts[fate]]
+    return result, delete, move, [digest_of(one.key) or "" for one in needed]
 
 
 def lines(result: GcResult) -> Iterator[str]:

@@ -68,10 +68,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
         return exit_code(self.findings)
 
 
-class _Outcome(msgspec.Struct, frozen=True, eq=False):
-    case: Case
-    part: PackedCase | None
-    findings: tuple[Finding, ...]
+_Outcome = tuple[Case, PackedCase | None, tuple[Finding, ...]]
 
 
 def pack(directories: Sequence[str], options: PackOptions, progress: Progress | None = None) -> Packed:
@@ -94,14 +91,14 @@ def pack(directories: Sequence[str], options: PackOptions, progress: Progress | 
         with staged_output(Path(options.output)) as work:
             # Also if something has failed already: all errors are reported at once, not one per run.
             outcomes, combined = _pack_all(work, found, options, progress)
-            findings = [*found.findings, *(f for o in outcomes for f in o.findings)]
-            parts = [o.part.output for o in outcomes if o.part is not None]
+            findings = [*found.findings, *(finding for _, _, wrong in outcomes for finding in wrong)]
+            parts = [part.output for _, part, _ in outcomes if part is not None]
             outputs = [output for output in (*parts, combined) if output is not None]
             failed = any(finding.severity is Severity.FAIL for finding in findings)
             if not outputs or (failed and not options.keep_going):
                 return msgspec.structs.replace(refused, findings=tuple(findings))
             _publish(work, Path(options.output), outputs)
-        packed = [outcome.case for outcome in outcomes if outcome.part is not None]
+        packed = [case for case, part, _ in outcomes if part is not None]
         return msgspec.structs.replace(
             refused,
             state="written",
@@ -145,7 +142,7 @@ def _pack_all(
         findings = tuple(fail("bundle-damaged", said, path=path, where=root, next=then) for said in named)
         if wrong:
             file.unlink(missing_ok=True)
-        return _Outcome(case, None if wrong else part, findings)
+        return case, None if wrong else part, findings
 
     outcomes = []
     with contextlib.ExitStack() as stack:
@@ -155,8 +152,9 @@ def _pack_all(
         stack.callback(pool.shutdown, cancel_futures=True)
         stack.callback(stopped.set)
         for outcome in pool.map(pack_one, found.candidates):
-            if outcome.part is not None:
-                combined.take(outcome.part, work / "cases" / f"{outcome.case.path}.zip")
+            case, part, _ = outcome
+            if part is not None:
+                combined.take(part, work / "cases" / f"{case.path}.zip")
             outcomes.append(outcome)
         output = combined.finish()
         if output is not None:

@@ -36,7 +36,6 @@ from karat.store.objects import (
     unsealed,
 )
 from karat.store.references import format_date
-from karat.store.snapshot import Snapshot
 from karat.system.hashes import is_sha256
 from karat.system.pool import in_parallel
 
@@ -76,30 +75,26 @@ def pin(  # noqa: PLR0913 - most have defaults
     times = times or LeaseTimes()
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
         wait_for_collectors(backend, held, times, notice)
-        _keep(backend, digest, snapshots.load(backend, digest), workers)
+        snapshot = snapshots.load(backend, digest)
+        needed = {part.digest: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
+        found = find(backend, sorted(needed), workers)
+        for lost in sorted(needed.keys() - found.keys()):
+            raise missing(backend, lost)
+        # One of the wrong size is copied again from where it may be whole.
+        tasks = [
+            partial(backend.copy, key_of(one, EXPIRING), key_of(one, KEPT))
+            for one, part in needed.items()
+            if not is_kept(found[one]) or part.size not in {-1, found[one].size}
+        ]
+        try:
+            list(in_parallel(tasks, workers))
+        except Absent as absent:
+            raise missing(backend, digest_of(absent.key) or absent.key) from None
         held.check()
         date = format_date(datetime.fromtimestamp(held.now(), UTC))
         made = Pin(digest=digest, reason=reason, name=name, date=date)
         backend.put(_key(digest), seal(made))
         return read(backend, digest) or made
-
-
-def _keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> None:
-    """Copy everything that the snapshot needs into `kept/`."""
-    needed = {part.digest: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
-    found = find(backend, sorted(needed), workers)
-    for lost in sorted(needed.keys() - found.keys()):
-        raise missing(backend, lost)
-    # One of the wrong size is copied again from where it may be whole.
-    tasks = [
-        partial(backend.copy, key_of(one, EXPIRING), key_of(one, KEPT))
-        for one, part in needed.items()
-        if not is_kept(found[one]) or part.size not in {-1, found[one].size}
-    ]
-    try:
-        list(in_parallel(tasks, workers))
-    except Absent as absent:
-        raise missing(backend, digest_of(absent.key) or absent.key) from None
 
 
 def read(backend: Backend, digest: str) -> Pin | None:

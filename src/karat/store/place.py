@@ -76,12 +76,6 @@ class SnapshotPlace(Place):
             self._objects.clear()
             self._held = 0
 
-    def parts_of(self, file: SnapshotFile) -> tuple[Part, ...]:
-        """The objects that hold a file, or the pack that does."""
-        from karat.store.snapshot import pieces
-
-        return pieces(file) if file.pack is None else (self.snapshot.packs[file.pack],)
-
     def object(self, part: Part, pack: int | None) -> _Bytes:
         """An object's bytes, verified."""
         with self._lock:
@@ -96,16 +90,17 @@ class SnapshotPlace(Place):
             # Manifests are read one after the other, so the packs that follow come along.
             following = self.snapshot.packs[pack : pack + _AHEAD]
             packs = [one for one in following if one.digest not in self._objects and one.size <= _SMALL]
-            list(in_parallel([partial(self._attempt, one) for one in packs], _AHEAD))
+
+            def attempt(one: Part) -> None:
+                with suppress(Damaged, KaratError):  # raised again where it is needed
+                    self._remember(one, self._fetched(one))
+
+            list(in_parallel([partial(attempt, one) for one in packs], _AHEAD))
             with self._lock:
                 found = self._objects.get(part.digest)
             if found is not None:
                 return found[0]
         return self._remember(part, self._fetched(part))
-
-    def _attempt(self, part: Part) -> None:
-        with suppress(Damaged, KaratError):  # raised again where it is needed
-            self._remember(part, self._fetched(part))
 
     def _fetched(self, part: Part) -> bytes:
         try:
@@ -170,9 +165,11 @@ class _SnapshotReader:
     """Holds the object that it read last."""
 
     def __init__(self, extent: _SnapshotExtent) -> None:
-        self._extent = extent
-        self._parts = extent.place.parts_of(extent.file)
-        self._tail = extent.place.snapshot.tail_of(extent.file)
+        from karat.store.snapshot import pieces
+
+        self._extent, file, snapshot = extent, extent.file, extent.place.snapshot
+        self._parts = pieces(file) if file.pack is None else (snapshot.packs[file.pack],)
+        self._tail = snapshot.tail_of(file)
         self._current: tuple[int, _Bytes] | None = None
 
     def read_into(self, start: int, buffer: memoryview) -> None:

@@ -5,14 +5,13 @@ A digest says that the bytes are those that were pushed, not who pushed them: wh
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from karat.store.push import objections
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.store.upload import LARGE, LARGE_AT_ONCE
 from karat.system.command import Command
-from karat.system.files import copy_range, exchange, sync_folder, write_bytes
+from karat.system.files import copy_range, exchange, expecting, sync_folder, write_bytes
 from karat.system.foreign.limits import CLOSED, NO_FOLLOW
 from karat.system.hashes import sha256_hex
 from karat.system.locks import lock
@@ -108,7 +107,13 @@ def pull(
     if sizing is not None:
         sizing(pulled.size)
     with staging(target, digest[:12]) as folder:
-        discard_others(folder, wanted)
+        # What an earlier attempt wanted and this one does not.
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                with suppress(OSError):  # not empty
+                    path.rmdir()
+            elif path.relative_to(folder).as_posix() not in wanted:
+                path.unlink()
         fetch = _PullFetch(backend, snapshot, folder, area, watch)
         fetched = fetch.run(options.workers)
         try:
@@ -140,28 +145,27 @@ class _PullFetch:
         """Fetch everything; returns the number of bytes that had to be fetched."""
         for folder in {(self._folder / path).parent for path, _ in self._snapshot.files()}:
             folder.mkdir(parents=True, exist_ok=True)
-        return sum(in_parallel(list(self._tasks()), workers, stop=self._stopped.set))
+        tasks: list[Callable[[], int]] = []
+        packed: dict[int, list[tuple[str, SnapshotFile]]] = {}
+        for path, file in self._snapshot.files():
+            start = 0
+            for part in pieces(file) if file.pack is None else ():
+                tasks.append(partial(self._piece, path, file, start, part))
+                start += part.size
+            if file.pack is not None:
+                packed.setdefault(file.pack, []).append((path, file))
+        tasks += [partial(self._pack, self._snapshot.packs[number], files) for number, files in packed.items()]
+        return sum(in_parallel(tasks, workers, stop=self._stopped.set))
 
     def sync(self, workers: int) -> None:
         """Wait for the disk."""
 
         def sync(path: str) -> None:
-            with _writing(self._folder / path), (self._folder / path).open("rb") as file:
+            target = self._folder / path
+            with expecting(f"write {target}", target.parent), target.open("rb") as file:
                 os.fsync(file.fileno())
 
         list(in_parallel([partial(sync, path) for path in self._written], workers))
-
-    def _tasks(self) -> Iterator[Callable[[], int]]:
-        packed: dict[int, list[tuple[str, SnapshotFile]]] = {}
-        for path, file in self._snapshot.files():
-            start = 0
-            for part in pieces(file) if file.pack is None else ():
-                yield partial(self._piece, path, file, start, part)
-                start += part.size
-            if file.pack is not None:
-                packed.setdefault(file.pack, []).append((path, file))
-        for number, files in packed.items():
-            yield partial(self._pack, self._snapshot.packs[number], files)
 
     def _pack(self, part: Part, files: Sequence[tuple[str, SnapshotFile]]) -> int:
         """Write the files that one object holds; nothing is fetched if they are all there."""
@@ -197,31 +201,27 @@ class _PullFetch:
         with self._opened(path, file) as handle:
             if path in self._earlier and name_of_range(handle, start, part.size, part.digest) == part.digest:
                 return 0
-            if not self._copied(handle, start, part):
+            # From a file of this machine, if the store is in one; what then stands there is verified.
+            local = self._backend.local(key_of(part.digest, self._area))
+            copied = False
+            with suppress(Damaged):  # `fetch` says what is wrong, and looks into the other area
+                if local is not None:
+                    source = open_plain(local, part.digest)
+                    try:
+                        copy_range(source, 0, handle, start, part.size)
+                    finally:
+                        os.close(source)
+                    copied = name_of_range(handle, start, part.size, part.digest) == part.digest
+            if not copied:
                 with self._room(part.size):
                     os.pwrite(handle, fetch(self._backend, part, area=self._area), start)
         return part.size
-
-    def _copied(self, handle: int, start: int, part: Part) -> bool:
-        """From a file of this machine, if the store is in one; what then stands there is verified."""
-        local = self._backend.local(key_of(part.digest, self._area))
-        if local is None:
-            return False
-        try:
-            source = open_plain(local, part.digest)
-        except Damaged:
-            return False  # `fetch` says what is wrong, and looks into the other area
-        try:
-            copy_range(source, 0, handle, start, part.size)
-        finally:
-            os.close(source)
-        return name_of_range(handle, start, part.size, part.digest) == part.digest
 
     @contextmanager
     def _opened(self, path: str, file: SnapshotFile) -> Iterator[int]:
         """The file to write to, as long as it will be, with its tail."""
         target = self._folder / path
-        with _writing(target):
+        with expecting(f"write {target}", target.parent):
             handle = os.open(target, os.O_RDWR | os.O_CREAT | CLOSED | NO_FOLLOW, 0o666)
             try:
                 os.ftruncate(handle, file.size)
@@ -278,25 +278,12 @@ def _is_whole(path: Path, file: SnapshotFile, snapshot: Snapshot) -> bool:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Tell a full disk from a bug."""
-    try:
-        yield
-    except OSError as error:
-        said = f"expected to write {path}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("df", "-h", str(path.parent))) from error
-
-
-@contextmanager
 def staging(target: Path, mark: str) -> Iterator[Path]:
     """A hidden folder beside the target, kept for the next attempt; one process at a time."""
     folder = target.parent / f"{_prefix(target)}{mark}"
-    try:
+    with expecting(f"make {folder}", target.parent):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
-    except OSError as error:
-        said = f"expected to make {folder}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
     try:
         _alone(handle, target)
         yield folder
@@ -317,21 +304,10 @@ def check_target(target: Path, *, replace: bool) -> None:
         raise UsageError(said, next_command=Command("ls", "-A", str(target)))
 
 
-def discard_others(folder: Path, wanted: Collection[str]) -> None:
-    """Remove what an earlier attempt wanted and this one does not."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
-        elif name not in wanted:
-            path.unlink()
-
-
 def install(folder: Path, target: Path, *, replace: bool) -> None:
     """Give the folder its name; a folder of that name is exchanged for it in one step, then removed."""
     check_target(target, replace=replace)  # once more: another pull may have been quicker
-    try:
+    with expecting(f"move {folder} to {target}", target.parent):
         sync_folder(folder)
         if target.is_dir() and any(target.iterdir()):
             exchange(folder, target)
@@ -339,9 +315,6 @@ def install(folder: Path, target: Path, *, replace: bool) -> None:
         else:
             folder.replace(target)
         sync_folder(target.parent)
-    except OSError as error:
-        said = f"expected to move {folder} to {target}, but: {error.strerror}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(target.parent))) from error
 
 
 def clear(target: Path) -> None:
@@ -350,7 +323,7 @@ def clear(target: Path) -> None:
         name = folder.name.removeprefix(_prefix(target))
         if not re.fullmatch("[0-9a-f]{12}(-old[0-9a-f]*)?", name) or folder.is_symlink():
             continue
-        with contextlib.suppress(OSError, CannotVerify):
+        with suppress(OSError, CannotVerify):
             handle = os.open(folder, os.O_RDONLY | CLOSED | NO_FOLLOW)
             try:
                 _alone(handle, target)

@@ -27,7 +27,7 @@ from karat.store.backends.lifecycle import AppliedRule
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
 from karat.store.objects import BLAKE3, Part, Watch, is_kept, name_of
 from karat.store.references import SnapshotReference
-from karat.store.snapshot import Snapshot, SnapshotCase
+from karat.store.snapshot import Snapshot
 from karat.store.upload import (
     CaseFiles,
     StoreComparison,
@@ -109,7 +109,11 @@ def push_place(
     progress: Callable[[int, int], None] | None = None,
 ) -> Pushed:
     """Push the cases of a place, all verified; those that the newest push of the name has are in the store, and not read."""
-    before = _newest(backend, name)
+    before = None
+    with suppress(KaratError):  # none that can be read: a push mends it
+        reference = references.resolve(backend, name)
+        newest = snapshots.load(backend, reference.digest, safe=False)  # The one that is made of it is checked.
+        before = newest if newest.schema == snapshots.SCHEMA else None
     while True:
         gathered = gather(place, before)
         known = {folder for folder, case in gathered.items() if case.known is not None}
@@ -119,16 +123,6 @@ def push_place(
             return push(backend, gathered.values(), name, options, watchers, before)
         except _Incomplete:
             before = None  # then everything is read
-
-
-def _newest(backend: Backend, name: str) -> Snapshot | None:
-    """The newest snapshot of a name; None if there is none that can be read, which a push mends."""
-    try:
-        reference = references.resolve(backend, name)
-        snapshot = snapshots.load(backend, reference.digest, safe=False)  # The one that is made of it is checked.
-    except KaratError:
-        return None
-    return snapshot if snapshot.schema == snapshots.SCHEMA else None
 
 
 class _Path(msgspec.Struct):
@@ -147,19 +141,17 @@ def gather(place: Place, before: Snapshot | None = None) -> dict[str, CaseFiles]
             data = place.read(f"{prefix}{MANIFEST}")
             extents[MANIFEST] = MemoryExtent(data=data, name=MANIFEST)
             path = msgspec.json.decode(data, type=_Path).path
-            case = CaseFiles(path=path, files=extents, known=_recognised(data, files, earlier.get(path)))
+            known = earlier.get(path)
+            if known is not None:
+                # As it was, if the manifest says the same of the same files: it has the digest of every byte of them.
+                there = {file.name: file for file in known.files}
+                sizes = {**files, MANIFEST: there[MANIFEST].size if MANIFEST in there else None}
+                same = is_sealed(data) and {name: file.size for name, file in there.items()} == sizes
+                same = same and name_of(divided(data)[0], BLAKE3) == there[MANIFEST].digest
+                known = known if same else None
+            case = CaseFiles(path=path, files=extents, known=known)
         found[folder] = case
     return found
-
-
-def _recognised(manifest: bytes, files: Mapping[str, int], earlier: SnapshotCase | None) -> SnapshotCase | None:
-    """The case as it was, if the manifest says the same of the same files: it has the digest of every byte of them."""
-    if earlier is None or not is_sealed(manifest):
-        return None
-    sizes = {file.name: file.size for file in earlier.files}
-    known = next((file.digest for file in earlier.files if file.name == MANIFEST), "")
-    same = sizes == {**files, MANIFEST: sizes.get(MANIFEST)} and name_of(divided(manifest)[0], BLAKE3) == known
-    return earlier if same else None
 
 
 def push(

@@ -87,10 +87,8 @@ def parse(word: str) -> ReferenceQuery:
     if not at and found:
         return ReferenceQuery(name=None, digest=found[1])
     check_name(name, word)
-    if not at:
-        return ReferenceQuery(name=name)
-    if found:
-        return ReferenceQuery(name=name, digest=found[1])
+    if found or not at:
+        return ReferenceQuery(name=name, digest=found[1] if found else None)
     if not _MOMENT.fullmatch(rest):
         said = f"expected NAME, NAME@2026-11-14, NAME@sha256:… or sha256:… (12 digits or more), found {word!r}"
         raise UsageError(said, next_command="karat ls")

@@ -113,7 +113,15 @@ def check(snapshot: Snapshot) -> None:
     if snapshot.schema not in {SCHEMA, _SCHEMA_1}:
         raise ValueError(f"schema {snapshot.schema[:60]!r}")
     names: dict[str, str] = {}
-    refused = lru_cache(_refusal)  # Most cases have files of the same names.
+
+    @lru_cache  # Most cases have files of the same names.
+    def refused(path: str) -> str | None:
+        wrong = refusal(path)
+        if wrong is None and (not path.isprintable() or set(path) & set(':*?"<>|')):
+            return "holds a character that some file systems refuse"
+        odd = (part for part in path.split("/") if part.startswith(".karat") or part[-1] in ". " or DEVICE.match(part))
+        return "means something else on some machines" if wrong is None and any(odd) else wrong
+
     for path, file in snapshot.files():
         wrong = refused(path[: -len(file.name) - 1]) or refused(file.name) or (len(path) > 1000 and refusal(path))
         if wrong:
@@ -129,14 +137,6 @@ def check(snapshot: Snapshot) -> None:
     for part in snapshot.parts():
         if not is_object(part.digest) or not 0 <= part.size <= CHUNK:
             raise ValueError(f"an object called {part.digest[:80]!r} of {part.size} bytes")
-
-
-def _refusal(path: str) -> str | None:
-    wrong = refusal(path)
-    if wrong is None and (not path.isprintable() or set(path) & set(':*?"<>|')):
-        return "holds a character that some file systems refuse"
-    odd = (part for part in path.split("/") if part.startswith(".karat") or part[-1] in ". " or DEVICE.match(part))
-    return "means something else on some machines" if wrong is None and any(odd) else wrong
 
 
 def _check_file(path: str, file: SnapshotFile, snapshot: Snapshot) -> None:

@@ -106,9 +106,17 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
                 said = f"expected capture directories apart from each other, found {typed} and {root}"
                 raise UsageError(said, next_command="karat pack --help")
         known[path] = root
-    places = tuple(_open(root) for root in roots)
+    places = []
     by_path: dict[str, list[Case]] = defaultdict(list)
-    for place in places:
+    for root in roots:
+        place = open_place(root)
+        if place.kind != "folder" or SUMS in place.files():
+            place.close()
+            filled = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
+            said = f"{root}: expected a capture directory, found a {filled}"
+            raise UsageError(said, next_command=_verify(root))
+        require_root(place, lambda roots: ["karat", "pack", *roots])
+        places.append(place)
         for case in cases(place):
             by_path[case.path].append(case)
     groups = [by_path[path] for path in sorted(by_path)]
@@ -119,12 +127,21 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
         *(replace(one, path=case.path) for case in alone for one in _told(case.findings, case.place)),
         *(_twice(group) for group in groups if len(group) > 1),
         *missing_cases(newest_claims(roots), sessions),
-        *_without_program([case for case in alone if case.readable], required=require_program),
     ]
+    # Cases without a program: odd beside others of their suite and flow that have one.
+    usual = {_flow(case) for case in alone if case.readable and case.manifest.program is not None}
+    why = "as --require-program says" if require_program else "as other cases of its suite and flow have"
+    report = fail if require_program else warn
+    for case in alone:
+        if case.readable and case.manifest.program is None and (require_program or _flow(case) in usual):
+            root, test = case.place.name, case.manifest.identity.test
+            said = f"{case.path}: expected a program, {why}; it was captured without one"
+            then = _capture(root, test)
+            findings.append(report("incomplete-case", said, path=case.path, where=root, next=then))
     refused = {f.path for f in findings if f.severity is Severity.FAIL}
     refused |= {case.path for case in alone if case.findings}
     return Survey(
-        places=places,
+        places=tuple(places),
         candidates=tuple(case for case in alone if case.path not in refused),
         findings=tuple(findings),
         found=sum(len(group) for group in groups),
@@ -138,34 +155,11 @@ def _told(found: Iterable[Finding], place: Place) -> Iterator[Finding]:
         yield replace(one, where=place.name, next=then)
 
 
-def _open(root: str) -> Place:
-    place = open_place(root)
-    if place.kind != "folder" or SUMS in place.files():
-        place.close()
-        found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
-        said = f"{root}: expected a capture directory, found a {found}"
-        raise UsageError(said, next_command=_verify(root))
-    require_root(place, lambda roots: ["karat", "pack", *roots])
-    return place
-
-
 def _twice(group: Sequence[Case]) -> Finding:
     path, where = group[0].path, " and ".join(case.place.name for case in group)
     said = f"{path}: expected one capture of this case, found it in {where}; neither is packed"
     then = Command("karat", "diff", *(case.place.name for case in group[:2]))
     return fail("captured-twice", said, path=path, where=where, next=str(then))
-
-
-def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
-    """Cases without a program: odd beside others of their suite and flow that have one."""
-    usual = {_flow(case) for case in found if case.manifest.program is not None}
-    why = "as --require-program says" if required else "as other cases of its suite and flow have"
-    report = fail if required else warn
-    for case in found:
-        if case.manifest.program is None and (required or _flow(case) in usual):
-            root, test = case.place.name, case.manifest.identity.test
-            said = f"{case.path}: expected a program, {why}; it was captured without one"
-            yield report("incomplete-case", said, path=case.path, where=root, next=_capture(root, test))
 
 
 def _verify(root: str) -> str:

@@ -46,12 +46,6 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     extents: tuple[Extent, ...]
 
-    @property
-    def file(self) -> FileExtent | None:
-        """The plain file that holds all of it, if one does."""
-        extent = self.extents[0]
-        return extent if len(self.extents) == 1 and isinstance(extent, FileExtent) else None
-
     def objects(self, wanted: set[str]) -> Iterator[tuple[Part, bytes | memoryview]]:
         """The wanted objects, read in one go from front to back."""
         if len(self.parts) == 1:
@@ -272,7 +266,9 @@ def upload(
     stopped = threading.Event()
 
     def send(unit: UploadUnit, digests: set[str]) -> None:
-        file = unit.file if isinstance(backend, FolderBackend) else None
+        # The plain file that holds all of it, if one does, which a folder can share.
+        first, alone = unit.extents[0], len(unit.extents) == 1 and isinstance(backend, FolderBackend)
+        file = first if alone and isinstance(first, FileExtent) else None
         large = file is None and max(part.size for part in unit.parts) > LARGE
         with slots if large else nullcontext():
             for part, data in unit.objects(digests) if file is None else unit.ranges(file, digests):

@@ -204,23 +204,18 @@ def verify_target(
                 f"{word}: expected {SUMS} beside the zips, found none: a pack in progress or killed, or a part of one"
             )
             raise StoreProblem("sums-missing", said, next_command=Command("ls", "-la", word), path=word)
-        return _verify_place(open_word(word, store=store), word, progress)
+        with closing(open_word(word, store=store)) as place:
+            require_root(place, lambda roots: ["karat", "verify", *roots])
+            told = msgspec.structs.asdict(verify_place(place, progress))
+            if place.kind == "folder":
+                told["findings"] += tuple(lost_cases(place))
+            return VerifiedTarget(target=word, kind=place.kind, size=sum(place.files().values()), **told)
     except UsageError:
         raise
     except KaratError as error:
         known: Finding | None = getattr(error, "finding", None)
         found = known or fail("cannot-read", str(error), path=word, next=error.next_command)
         return VerifiedTarget(target=word, kind=None, findings=(found,))
-
-
-def _verify_place(place: Place, word: str, progress: Progress | None) -> VerifiedTarget:
-    with closing(place):
-        require_root(place, lambda roots: ["karat", "verify", *roots])
-        told = verify_place(place, progress)
-        size, shared = sum(place.files().values()), msgspec.structs.asdict(told)
-        if place.kind == "folder":
-            shared["findings"] += tuple(lost_cases(place))
-        return VerifiedTarget(target=word, kind=place.kind, size=size, **shared)
 
 
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:

@@ -21,7 +21,7 @@ from karat.bundles.cases import Case
 from karat.bundles.index import NAME, IndexedArchive, IndexedCase, IndexedFile, build, encode
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.verify import verify_case
-from karat.bundles.zips import DEFLATE, METHODS, STORED, WHOLE, ZipMember, directory, is_large, local_header
+from karat.bundles.zips import DEFLATE, METHODS, STORED, WHOLE, ZSTD, ZipMember, directory, is_large, local_header
 from karat.findings import UsageError
 from karat.system.hashes import sha256
 from karat.tensors.digests import TensorDigest
@@ -44,7 +44,15 @@ class ZipWriter:
         method = STORED if stored else METHODS[self._compression]
         blank = ZipMember(name=name, method=method, size=size, packed=0, crc=0, start=self.size)
         self._file.write(local_header(blank))
-        packer = None if method == STORED else _packer(method)
+        packer: Any = zlib.compressobj(wbits=-zlib.MAX_WBITS) if method == DEFLATE else None
+        if method == ZSTD:
+            try:
+                import zstandard
+            except ImportError as error:
+                said = "--compression zstd needs zstandard, which is not installed"
+                raise UsageError(said, next_command="pip install 'karat[zstd]'") from error
+            # The frame's own checksum: readers that know no index still notice a flipped bit.
+            packer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
         seen = packed = crc = 0
         for chunk in chunks:
             seen += len(chunk)
@@ -78,19 +86,6 @@ class ZipWriter:
         self._file.write(directory(self.members, self.size))
 
 
-def _packer(method: int) -> Any:
-    """A compressor of the standard library's kind."""
-    if method == DEFLATE:
-        return zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    try:
-        import zstandard
-    except ImportError as error:
-        said = "--compression zstd needs zstandard, which is not installed"
-        raise UsageError(said, next_command="pip install 'karat[zstd]'") from error
-    # The frame's own checksum: readers that know no index still notice a flipped bit.
-    return zstandard.ZstdCompressor(write_checksum=True).compressobj()
-
-
 class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # Below OUT.
     size: int
@@ -108,6 +103,12 @@ class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def pack_case(captured: Case, target: Path, compression: Compression, count: Callable[[int], None]) -> PackedCase:
     """Pack one case, and hold it against its manifest; `count` is told of packed bytes, from any thread."""
     case = IndexedCase(path=captured.path, sha256=captured.manifest.sha256)
+
+    def counted(extent: Extent) -> Iterator[memoryview]:
+        for block in read_blocks(extent):
+            yield block
+            count(len(block))
+
     output = None
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("x+b") as file:
@@ -115,9 +116,14 @@ def pack_case(captured: Case, target: Path, compression: Compression, count: Cal
         files = []
         for name in sorted(captured.files):
             extent, path = captured.extent(name), f"{captured.path}/{name}"
-            writer.add(path, _counted(extent, count), extent.size)
+            writer.add(path, counted(extent), extent.size)
             files.append(IndexedFile(path=path, size=extent.size))
-        members, wrong = tuple(writer.members), _changed(captured)
+        # Asked for after the files were read, so that what changed before or meanwhile shows.
+        now = Case(captured.place, captured.folder, captured.files)
+        wrong: tuple[str, ...] = (f"{MANIFEST}: expected it to stay as it was, found another while packing",)
+        if now.manifest.sha256 == case.sha256:
+            wrong = tuple(finding.message for finding in verify_case(now))
+        members = tuple(writer.members)
         if not wrong:
             whole = _ZipHash()
             for chunk in _range(file, 0, writer.size):
@@ -126,26 +132,13 @@ def pack_case(captured: Case, target: Path, compression: Compression, count: Cal
     return PackedCase(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
 
 
-def _changed(case: Case) -> tuple[str, ...]:
-    """What is not as the manifest says; asked for after the files were read, so that what changed before or meanwhile shows."""
-    now = Case(case.place, case.folder, case.files)
-    if now.manifest.sha256 != case.manifest.sha256:
-        return (f"{MANIFEST}: expected it to stay as it was, found another while packing",)
-    return tuple(finding.message for finding in verify_case(now))
-
-
-def _counted(extent: Extent, count: Callable[[int], None]) -> Iterator[memoryview]:
-    for block in read_blocks(extent):
-        yield block
-        count(len(block))
-
-
 def _finish(
     file: BinaryIO, writer: ZipWriter, whole: _ZipHash, cases: list[IndexedCase], files: list[IndexedFile], name: str
 ) -> PackedFile:
     """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
-    archive = whole.archive(start)
+    digest = TensorDigest("uint8", (start,)).text(whole.pieces.pieces())
+    archive = IndexedArchive(size=start, sha256=whole.sha256.hexdigest(), digest=digest)
     data = encode(build(__version__, cases, files, archive))
     writer.add(NAME, [data], len(data), stored=True)
     writer.close()
@@ -160,15 +153,11 @@ class _ZipHash:
     """What `sha256sum` will say of a zip, and what its index says of the bytes before it."""
 
     def __init__(self) -> None:
-        self.sha256, self._pieces = sha256(), TensorDigest("uint8", ())
+        self.sha256, self.pieces = sha256(), TensorDigest("uint8", ())
 
     def update(self, chunk: memoryview) -> None:
         self.sha256.update(chunk)
-        self._pieces.update(chunk)
-
-    def archive(self, size: int) -> IndexedArchive:
-        digest = TensorDigest("uint8", (size,)).text(self._pieces.pieces())
-        return IndexedArchive(size=size, sha256=self.sha256.hexdigest(), digest=digest)
+        self.pieces.update(chunk)
 
 
 class CombinedZip:
@@ -184,9 +173,15 @@ class CombinedZip:
 
     def take(self, part: PackedCase, path: Path) -> None:
         """Copy the packed members of a case."""
+
+        def seen(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+            for chunk in chunks:
+                self._whole.update(chunk)
+                yield chunk
+
         with path.open("rb") as source:
             for member in part.members:
-                self._writer.take(member, self._seen(_range(source, member.start, member.end)))
+                self._writer.take(member, seen(_range(source, member.start, member.end)))
         self._cases.append(part.case)
         self._files += part.files
 
@@ -198,11 +193,6 @@ class CombinedZip:
 
     def close(self) -> None:
         self._file.close()
-
-    def _seen(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
-        for chunk in chunks:
-            self._whole.update(chunk)
-            yield chunk
 
 
 def _range(file: BinaryIO, start: int, end: int) -> Iterator[memoryview]:

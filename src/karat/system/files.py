@@ -27,12 +27,13 @@ _waits: dict[int, bool] = {}  # Device → whether its disk is slower than that.
 
 @contextlib.contextmanager
 def expecting(what: str, look: str | Path) -> Iterator[None]:
-    """An OSError as CannotVerify, in words: expected to do this, but; `look` is the place to look at."""
+    """An OSError as CannotVerify, in words: expected to do this, but; `look` is the place to look at, or its disk if that is full."""
     try:
         yield
     except OSError as error:
         said = f"expected to {what}, but: {error.strerror or error}"
-        raise CannotVerify(said, next_command=Command("ls", "-ld", str(look))) from error
+        words = ("df", "-h") if error.errno in {errno.ENOSPC, errno.EDQUOT} else ("ls", "-ld")
+        raise CannotVerify(said, next_command=Command(*words, str(look))) from error
 
 
 def write_bytes(

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from karat.tensors.device.on_device import DeviceTensor, stays
 from karat.tensors.dtypes import MOST_DIMENSIONS, TABLE
@@ -46,17 +46,25 @@ def tensor_of(value: Any) -> Tensor:
     if not _speaks_array(value):
         raise CannotStore(f"expected an array, found {kind}")
     # A library that karat does not know, through the protocols that it speaks.
-    errors = []
-    for attempt in (_by_dlpack, _by_torch, _by_array):
+    torch, errors = sys.modules.get("torch"), []
+    attempts: list[Callable[[], Tensor | None]] = []
+    if hasattr(value, "__dlpack__"):
+        attempts.append(lambda: tensor_of_numpy(np.from_dlpack(value)))
+        if torch is not None:  # for memory of a device, or a dtype that numpy does not take over
+            attempts.append(lambda: replace(tensor_of_torch(torch.from_dlpack(value)), framework="numpy", strides=None))
+    if hasattr(value, "__array__"):
+        # numpy wraps what has no array to give as one object.
+        attempts.append(lambda: None if (made := np.asarray(value)).dtype.hasobject else tensor_of_numpy(made))
+    for attempt in attempts:
         try:
-            made = attempt(value)
+            found = attempt()
         except CannotStore:
             raise
         except Exception as error:  # noqa: BLE001 - another library's code may raise anything
             errors.append(f"{type(error).__name__}: {error}")
             continue
-        if made is not None:
-            return made
+        if found is not None:
+            return found
     raise CannotStore(
         f"expected an array that DLPack or __array__ hands over, found {kind}"
         f" ({'; '.join(errors) or 'neither works'}); pass it as a numpy array"
@@ -93,26 +101,6 @@ def _speaks_array(value: object) -> bool:
     kind = type(value)
     dlpack = hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
     return not isinstance(value, type) and (dlpack or hasattr(kind, "__array__"))
-
-
-def _by_dlpack(value: Any) -> Tensor | None:
-    return tensor_of_numpy(np.from_dlpack(value)) if hasattr(value, "__dlpack__") else None
-
-
-def _by_torch(value: Any) -> Tensor | None:
-    """For memory of a device, or a dtype that numpy does not take over."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(value, "__dlpack__"):
-        return None
-    return msgspec.structs.replace(tensor_of_torch(torch.from_dlpack(value)), framework="numpy", strides=None)
-
-
-def _by_array(value: Any) -> Tensor | None:
-    if not hasattr(value, "__array__"):
-        return None
-    made = np.asarray(value)
-    # numpy wraps what has no array to give as one object.
-    return None if made.dtype.hasobject else tensor_of_numpy(made)
 
 
 def is_torch(value: object) -> bool:
@@ -244,7 +232,7 @@ def tensor_of_jax(value: Any) -> Tensor:
         array = np.asarray(value)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CannotStore(f"expected a jax array whose memory can be read, found {value.dtype}: {error}") from error
-    return msgspec.structs.replace(tensor_of_numpy(array, jax_device(value)), framework="jax", strides=None)
+    return replace(tensor_of_numpy(array, jax_device(value)), framework="jax", strides=None)
 
 
 def jax_device(value: Any) -> str:

@@ -122,7 +122,10 @@ class DeviceArray(NDArrayOperatorsMixin):
             given = [self._given(one) for one in inputs]
             if any(isinstance(one, float) for one in given) or ufunc.__name__ in _TO_FLOATS:
                 # torch would make float32 of bools and integers.
-                given = [_widened(one) for one in given]
+                exact = [
+                    hasattr(one, "is_complex") and not (one.is_floating_point() or one.is_complex()) for one in given
+                ]
+                given = [one.to(_torch().float64) if to else one for one, to in zip(given, exact, strict=True)]
             made = work(*given)
             found = tuple(map(DeviceArray, made)) if isinstance(made, tuple) else DeviceArray(made)
         if out is None:
@@ -233,11 +236,6 @@ def on_host(value: Any) -> Any:
     if type(value) in {list, tuple}:
         return type(value)(map(on_host, value))
     return np.asarray(value) if isinstance(value, DeviceArray) else value
-
-
-def _widened(value: Any) -> Any:
-    narrow = hasattr(value, "is_complex") and not (value.is_floating_point() or value.is_complex())
-    return value.to(_torch().float64) if narrow else value
 
 
 @cache

@@ -9,7 +9,8 @@ bundles of format 1 have: one hash over dtype, shape and elements, in order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
 from typing import Any, Literal
 
 from karat.system.hashes import start_hash
@@ -98,23 +99,17 @@ def digest_of(
 
     def hashed(start: int) -> bytes:
         running, count = digest.start(), min(digest.piece, size - start)
-        for block in _blocks(tensor, start, count):
-            running.update(block)
-            watch(len(block))
+        with ExitStack() as stack:
+            if isinstance(tensor, Tensor):
+                blocks: Iterable[memoryview] = [tensor.data[start : start + count]]
+            else:
+                blocks = read_range(stack.enter_context(closing(tensor.extent.open())), start, count)
+            for block in blocks:
+                running.update(block)
+                watch(len(block))
         return bytes(running.digest())
 
     return digest.text(run(hashed, range(0, size or 1, digest.piece)))
-
-
-def _blocks(tensor: Tensor | TensorExtent, start: int, count: int) -> Iterator[memoryview]:
-    if isinstance(tensor, Tensor):
-        yield tensor.data[start : start + count]
-        return
-    reader = tensor.extent.open()
-    try:
-        yield from read_range(reader, start, count)
-    finally:
-        reader.close()
 
 
 def require_digest(what: str, expected: str, found: str) -> None:

@@ -52,17 +52,6 @@ class FloatLimits(msgspec.Struct, frozen=True):
 LIMITS = {4: FloatLimits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6), 8: FloatLimits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30)}
 
 
-class Buffers:
-    """Memory of one thread, touched once and used for every chunk."""
-
-    def __init__(self, work: np.dtype[Any], dtype: Dtype, size: int) -> None:
-        numbers = size * per_element(dtype.name)
-        self.expected, self.actual = np.empty(numbers, work), np.empty(numbers, work)
-        self.difference, self.quotient = np.empty(numbers, work), np.empty(numbers, work)
-        self.low, self.high = np.empty(numbers, bool), np.empty(numbers, bool)
-        self.ones = np.ones((ROW, 1), work)
-
-
 def dot(one: Values, other: Values) -> float:
     """Σ one · other: float by float in rows of `ROW`, exactly beyond. No row is long enough for BLAS to use threads."""
     whole = one.size - one.size % ROW
@@ -101,7 +90,12 @@ class Quick:
     def __init__(self, dtype: Dtype, work: np.dtype[Any], tolerance: Tolerance, size: int) -> None:
         self.dtype, self.work, self.tolerance = dtype, work, tolerance
         self.limits = LIMITS[work.itemsize]
-        self.buffers = Buffers(work, dtype, size)
+        # Memory of one thread, touched once and used for every chunk.
+        numbers = size * per_element(dtype.name)
+        self.expected, self.actual = np.empty(numbers, work), np.empty(numbers, work)
+        self.difference, self.quotient = np.empty(numbers, work), np.empty(numbers, work)
+        self.low, self.high = np.empty(numbers, bool), np.empty(numbers, bool)
+        self.ones = np.ones((ROW, 1), work)
         low, high = self.limits.least_tolerance, self.limits.largest_tolerance
         self.able = all(t == 0 or low <= t <= high for t in (tolerance.rtol, tolerance.atol))
         # Same-sign floats are as far apart as their bits are as integers.
@@ -110,63 +104,55 @@ class Quick:
 
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
         """Count one chunk; False if it needs more care, and nothing was counted."""
-        own = self.buffers
         same = same_bits(expected_bits, actual_bits)
         if not (same or self.able):
             return False
-        expected = decode(self.dtype.name, expected_bits, own.expected)
+        expected = decode(self.dtype.name, expected_bits, self.expected)
         if same:
             return see_same(tally, expected, float(expected[0]))
-        actual = decode(self.dtype.name, actual_bits, own.actual)
+        actual = decode(self.dtype.name, actual_bits, self.actual)
         size = expected.size
-        difference = np.subtract(actual, expected, out=own.difference[:size])
-        sums = self._squares(expected, actual, difference)
-        if sums is None:
+        difference = np.subtract(actual, expected, out=self.difference[:size])
+        ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
+        # A difference that is not finite makes its square so, and with it actual is sound.
+        if not (dd < np.inf and _is_sound(ee, expected, self.limits)):
             return False
-        np.divide(difference, expected, out=own.quotient[:size])
+        if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
+            aa, ea = ee + 2 * ed + dd, ee + ed
+            sound = max(aa, ea) < np.inf
+        else:
+            aa, ea = dot(actual, actual), dot(expected, actual)
+            sound = _is_sound(aa, actual, self.limits)
+        if not sound:
+            return False
+        np.divide(difference, expected, out=self.quotient[:size])
         np.abs(difference, out=difference)
         largest = float(difference.max())
         if 0 < largest < self.limits.least_difference:
             return False
-        for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True):
+        for total, term in zip((tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), (ee, dd, ed, aa, ea), strict=True):
             total.add(term)
         whole = size - size % ROW
-        rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), own.ones)
+        rows = np.matmul(difference[:whole].reshape(-1, 1, ROW), self.ones)
         rest = float(difference[whole:].sum(dtype=np.float64))
         tally.sum_abs.add(float(rows.sum(dtype=np.float64)) + rest)
         if largest >= tally.abs.size * (1 - self.limits.slack):
             # The largest difference: rounding keeps order, so it is among those that look largest.
-            at = np.flatnonzero(np.equal(difference, largest, out=own.low[:size]))
+            at = np.flatnonzero(np.equal(difference, largest, out=self.low[:size]))
             e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
             sizes = np.abs(a - e)
             best = int(sizes.argmax())
             tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
         risen, fallen = self._see_quotient(tally, expected, actual)
-        few = self.dtype.layout is None or self._see_farthest(tally, risen, expected_bits, actual_bits)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
-        if few:
-            tally.bit_equal += equal_elements(self.dtype, expected_bits, actual_bits)
-        else:
-            self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
+        self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
         tally.count(size)
         return True
 
-    def _squares(self, expected: Values, actual: Values, difference: Values) -> tuple[float, ...] | None:
-        """Σe², Σd², Σe·d, Σa², Σe·a; None where something is not finite, or too small to be squared."""
-        ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
-        # A difference that is not finite makes its square so, and with it actual is sound.
-        if not (dd < np.inf and _is_sound(ee, expected, self.limits)):
-            return None
-        if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
-            aa, ea = ee + 2 * ed + dd, ee + ed
-            return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
-        aa = dot(actual, actual)
-        return (ee, dd, ed, aa, dot(expected, actual)) if _is_sound(aa, actual, self.limits) else None
-
     def _see_quotient(self, tally: Tally, expected: Values, actual: Values) -> tuple[float, float]:
         """The largest quotient; returns the extremes of all, infinite where something came of zero."""
-        quotient = self.buffers.quotient[: expected.size]
+        quotient = self.quotient[: expected.size]
         risen, fallen = _extremes(quotient)
         highest, lowest = risen, fallen
         if risen == np.inf or fallen == -np.inf:
@@ -188,11 +174,11 @@ class Quick:
         slack, rtol, atol = self.limits.slack, self.tolerance.rtol, self.tolerance.atol
         if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
             return
-        size, own = expected.size, self.buffers
-        low, high, bound = own.low[:size], own.high[:size], own.quotient[:size]
+        size = expected.size
+        low, high, bound = self.low[:size], self.high[:size], self.quotient[:size]
         # What is compared: differences with a threshold, or quotients with rtol alone.
         if atol:
-            sizes = own.difference[:size]
+            sizes = self.difference[:size]
             np.multiply(np.abs(expected, out=bound), (1 - slack) * rtol, out=bound)
             np.add(bound, (1 - slack) * atol, out=bound)
         else:
@@ -209,30 +195,6 @@ class Quick:
             count = int(np.count_nonzero(low))
         tally.mismatch(count, tally.at + int(low.argmax()))
 
-    def _see_farthest(self, tally: Tally, risen: float, expected: Bits, actual: Bits) -> bool:
-        """Look at those pairs only that may be more steps apart than any before; False if they are many, or unknown.
-
-        A factor of r is at most log2(r) + 0.0861 binades, whose steps are 2 ** mantissa each.
-        """
-        if self.dtype.layout is None or self.signed_bits is None:
-            return False
-        binades = tally.ulp / 2.0**self.dtype.layout.mantissa - 0.1
-        if binades < 2:
-            return False
-        slack, factor = 4 * self.limits.slack, 2.0 ** min(binades, int(np.finfo(self.work).maxexp) - 2)
-        quotient, low = self.buffers.quotient[: expected.size // self.dtype.itemsize], self.buffers.low
-        # Shrunk by the factor or more, or with another sign; and, where there is one, grown by it.
-        far = np.less(quotient, self.work.type(1 / factor - 1 + slack), out=low[: quotient.size])
-        if risen >= factor * (1 - slack) - 1:
-            np.logical_or(far, quotient >= factor * (1 - slack) - 1, out=far)
-        at = np.flatnonzero(far)
-        if at.size > quotient.size >> 6:
-            return False
-        if at.size:
-            one, other = expected.view(self.signed_bits)[at], actual.view(self.signed_bits)[at]
-            tally.ulp = max(tally.ulp, int(distances(self.dtype, one.view(np.uint8), other.view(np.uint8)).max()))
-        return True
-
     def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
         """Equal bits, and the steps between those that differ."""
         if self.signed_bits is None:
@@ -241,16 +203,16 @@ class Quick:
                 tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
             return
         one, other = expected.view(self.signed_bits), actual.view(self.signed_bits)
-        apart = self.buffers.quotient.view(self.signed_bits)[: one.size]
+        apart = self.quotient.view(self.signed_bits)[: one.size]
         np.subtract(one, other, out=apart)
         tally.bit_equal += one.size - int(np.count_nonzero(apart))
         furthest = max(int(apart.max()), -int(apart.min()))
         # Zeros of both signs look as if they were half the range apart.
         if crossing or furthest >= 1 << (self.dtype.width - 2):
             # The steps of those, mostly few, whose sign changed; then the most of all others.
-            spare = self.buffers.difference.view(apart.dtype)[: one.size]
+            spare = self.difference.view(apart.dtype)[: one.size]
             np.bitwise_xor(one, other, out=spare)
-            at = np.flatnonzero(np.less(spare, 0, out=self.buffers.low[: one.size]))
+            at = np.flatnonzero(np.less(spare, 0, out=self.low[: one.size]))
             if at.size:
                 steps = distances(self.dtype, one[at].view(np.uint8), other[at].view(np.uint8))
                 tally.ulp = max(tally.ulp, int(steps.max()))
@@ -308,8 +270,19 @@ class Careful:
             same = (expected == actual) & (np.signbit(expected.real) == np.signbit(actual.real))
             same |= np.isnan(expected) & np.isnan(actual)
             tally.bit_equal += int(np.count_nonzero(same))
-        wrong = self._see_odd(tally, expected, actual, finite)
-        if wrong is not None:
+        wrong: Mask | None = None
+        if not finite.all():
+            nan_expected, nan_actual = np.isnan(expected), np.isnan(actual)
+            fine_expected, fine_actual = np.isfinite(expected), np.isfinite(actual)
+            tally.nan_expected += int(np.count_nonzero(nan_expected))
+            tally.nan_actual += int(np.count_nonzero(nan_actual))
+            tally.inf_expected += int(np.count_nonzero(~fine_expected & ~nan_expected))
+            tally.inf_actual += int(np.count_nonzero(~fine_actual & ~nan_actual))
+            tally.spoil(fine_expected & ~fine_actual)
+            agree = expected == actual
+            if self.tolerance.equal_nan:
+                agree |= nan_expected & nan_actual
+            wrong = np.asarray(~finite & ~agree)
             expected, actual = np.where(finite, expected, 0), np.where(finite, actual, 0)
         pairs = int(np.count_nonzero(finite))
         if pairs:
@@ -322,22 +295,6 @@ class Careful:
         if wrong is not None:
             tally.mismatch(int(np.count_nonzero(wrong)), tally.at + int(wrong.argmax()))
         tally.count(expected.size, pairs)
-
-    def _see_odd(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask | None:
-        """Count NaN and infinities; returns which of them are mismatches, None if there are none at all."""
-        if finite.all():
-            return None
-        nan_expected, nan_actual = np.isnan(expected), np.isnan(actual)
-        fine_expected, fine_actual = np.isfinite(expected), np.isfinite(actual)
-        tally.nan_expected += int(np.count_nonzero(nan_expected))
-        tally.nan_actual += int(np.count_nonzero(nan_actual))
-        tally.inf_expected += int(np.count_nonzero(~fine_expected & ~nan_expected))
-        tally.inf_actual += int(np.count_nonzero(~fine_actual & ~nan_actual))
-        tally.spoil(fine_expected & ~fine_actual)
-        agree = expected == actual
-        if self.tolerance.equal_nan:
-            agree |= nan_expected & nan_actual
-        return np.asarray(~finite & ~agree)
 
     def _see_pairs(self, tally: Tally, expected: Values, actual: Values, finite: Mask) -> Mask:
         """Differences, quotients and sums; non-finite pairs are zero on both sides by now."""

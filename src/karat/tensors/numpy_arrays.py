@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import msgspec
@@ -101,22 +102,16 @@ def _meaning(dtype: np.dtype[Any], name: str) -> NDArray[np.uint8] | None:
     if of.kind in {"int", "float"} and 0 < of.width < 8:
         return np.array([(1 << of.width) - 1], np.uint8)
     if dtype.names is not None:
-        mask = np.zeros(dtype.itemsize, np.uint8)
-        _mark(mask, dtype, 0)
+        mask = np.frombuffer(_marks(fields_of(name)), np.uint8)
         return None if mask.all() else mask
     return None
 
 
-def _mark(mask: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> None:
-    fields: Any = dtype.fields
-    for name in dtype.names or ():
-        field, offset, *_ = fields[name]
-        base = field.base
-        for start in range(at + offset, at + offset + field.itemsize, max(1, base.itemsize)):
-            if base.names is None:
-                mask[start : start + base.itemsize] = 0xFF
-            else:
-                _mark(mask, base, start)
+def _marks(form: str | list[Field]) -> bytes:
+    """Of each byte of a field whether it means something."""
+    if isinstance(form, str):
+        return b"\xff" * field_size(form)
+    return b"".join((_marks(inner) if name else bytes(field_size(inner))) * prod(shape) for name, inner, shape in form)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any] | None:

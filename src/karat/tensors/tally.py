@@ -110,18 +110,24 @@ class Tally:
 
     def include(self, other: Tally) -> None:
         """Add what another tally found in other elements of the same tensors."""
-        self.elements += other.elements
-        self.bit_equal += other.bit_equal
         self.mismatch(other.mismatches, other.first)
         if other.spoiled:
             before = self.first_spoiled if self.spoiled else other.first_spoiled
             self.first_spoiled = min(before, other.first_spoiled)
-        self.spoiled += other.spoiled
-        self.pairs += other.pairs
         for mine, theirs in ((self.abs, other.abs), (self.rel, other.rel)):
             mine.see(theirs.size, theirs.at, theirs.expected, theirs.actual)
         self.ulp = max(self.ulp, other.ulp)
-        for name in ("nan_expected", "nan_actual", "inf_expected", "inf_actual"):
+        counts = (
+            "elements",
+            "bit_equal",
+            "spoiled",
+            "pairs",
+            "nan_expected",
+            "nan_actual",
+            "inf_expected",
+            "inf_actual",
+        )
+        for name in counts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("sum_abs", "ee", "aa", "ea", "ed", "dd"):
             getattr(self, name).include(getattr(other, name))
@@ -186,8 +192,4 @@ def _log10(value: Fraction) -> float:
 
 
 def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
-    for size in reversed(shape):
-        flat, here = divmod(flat, size)
-        found.append(here)
-    return tuple(reversed(found))
+    return tuple(map(int, np.unravel_index(flat, shape)))

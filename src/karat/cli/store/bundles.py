@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from karat.cli.output import Reports, bytes_line, report_options
+from karat.cli.store import settings_of
 from karat.findings import UsageError
 
 _PACK_EXAMPLES = """
@@ -56,22 +55,19 @@ def pack(*, directories: tuple[str, ...], name: str | None, jobs: int | None, ou
     """
     from karat.store import pack as packs
 
-    # The other options are named as PackOptions names them.
-    options = packs.PackOptions(combined=_combined_name(name), jobs=jobs or 0, **given)
-    packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
-    return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
-
-
-def _combined_name(name: str | None) -> str:
     if name is None:
         from karat.system.dates import build_time
 
-        return f"golden_artifacts_{build_time():%y%m%d%H}.zip"
-    stem = name.removesuffix(".zip")
-    plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
-    if not plain or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
-        raise UsageError(f"--name: expected a plain name, found {name!r}", next_command="karat pack --help")
-    return f"{stem}.zip"
+        stem = f"golden_artifacts_{build_time():%y%m%d%H}"
+    else:
+        stem = name.removesuffix(".zip")
+        plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
+        if not plain or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
+            raise UsageError(f"--name: expected a plain name, found {name!r}", next_command="karat pack --help")
+    # The other options are named as PackOptions names them.
+    options = packs.PackOptions(combined=f"{stem}.zip", jobs=jobs or 0, **given)
+    packed = packs.pack(directories, options, None if out.quiet else bytes_line(sys.stderr, "packing"))
+    return out.finish(packs.SCHEMA, packed, lambda: packs.lines(packed))
 
 
 @click.command(epilog=_VERIFY_EXAMPLES)
@@ -87,11 +83,9 @@ def verify(*, targets: tuple[str, ...], store: str | None, out: Reports) -> int:
     (store:NAME, URL#NAME) or a store; without one, the whole store. Nothing is unpacked. Every tensor,
     program and manifest is checked against its hash; missing and extra files are errors.
     """
-    from karat.config import load
     from karat.store import verify as verifying
-    from karat.store.backends import store_url
 
-    url = store_url(store, load(Path.cwd()).store.url, os.environ)
+    url = settings_of(store)[0]
     progress = None if out.quiet else bytes_line(sys.stderr, "verifying")
     begin = time.perf_counter()
     each = [verifying.verify_target(word, store=url, progress=progress) for word in targets]

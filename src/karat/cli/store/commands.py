@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from karat.findings import CannotVerify, KaratError, UsageError
 if TYPE_CHECKING:
     from karat.store.backends.lifecycle import AppliedRule
     from karat.store.inventory import StoreListing
-    from karat.store.pins import Locked, Pinned
+    from karat.store.pins import Pinned
     from karat.store.pull import Pulled
     from karat.store.push import Pushed
 
@@ -128,16 +127,23 @@ def pull(
     from karat.store.backends import open_store
     from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
     from karat.store.pull import PullOptions, lines, pull
+    from karat.system.command import Command
 
     one_report_each({"--json": out.targets["json"], "--lock": lock})
     if update and lock is None:
         raise UsageError("--update needs --lock FILE", next_command="karat pull --help")
-    references.parse(reference)
+    wanted = references.parse(reference)
     meter, require_signed, jobs = Meter("pulling", quiet=out.quiet), given.pop("require_signed"), given.pop("jobs")
 
     def work() -> Pulled:
         lines = read_lock(Path(lock)) if lock is not None else {}
-        word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), Path(dest), update=update)
+        locked, word = None if update else lines.get(wanted.name or ""), reference
+        if locked is not None:
+            if wanted.digest is not None and not locked.digest.startswith(wanted.digest):
+                said = f"expected {reference} to be what the lock names, found sha256:{locked.digest} there"
+                then = Command("karat", "pull", reference, str(Path(dest)), "--lock", str(lock), "--update")
+                raise UsageError(said, next_command=then)
+            word = f"{wanted.name}@sha256:{locked.digest}"
         url, settings = settings_of(store)
         if lock is not None and locked is not None and store is None:
             url = store_of(Path(lock), locked.store)
@@ -148,7 +154,7 @@ def pull(
         pinned = pins.read(backend, found.digest) is not None
         options = PullOptions(workers=workers_of(jobs), pinned=pinned, **given)
         result = pull(backend, found.digest, Path(dest), options, meter.expect, meter.advance)
-        name = references.parse(reference).name or found.name
+        name = wanted.name or found.name
         date = locked.date if locked is not None else found.date
         if lock is not None:
             place = store_in(Path(lock), backend.url)
@@ -156,23 +162,6 @@ def pull(
         return structs.replace(result, name=name, date=date, signed_by=signed_by)
 
     return Report("karat.pull/1", out).of(work, lines)
-
-
-def _locked(
-    reference: str, lines: dict[str, Locked], rest: Sequence[str], dest: Path, *, update: bool
-) -> tuple[str, Locked | None]:
-    """What to pull: the line of the lock, if it has one and is not to be moved."""
-    from karat.store.references import parse
-    from karat.system.command import Command
-
-    wanted = parse(reference)
-    line = lines.get(wanted.name or "")
-    if line is None or update:
-        return reference, None
-    if wanted.digest is not None and not line.digest.startswith(wanted.digest):
-        said = f"expected {reference} to be what the lock names, found sha256:{line.digest} there"
-        raise UsageError(said, next_command=Command("karat", "pull", reference, str(dest), *rest))
-    return f"{wanted.name}@sha256:{line.digest}", line
 
 
 _LS_EXAMPLES = """

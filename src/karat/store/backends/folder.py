@@ -73,8 +73,17 @@ class FolderBackend:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if replace:
                     temporary.replace(target)
-                elif not _linked(temporary, target):
-                    return False
+                else:
+                    try:
+                        os.link(temporary, target)  # the one atomic step that decides who came first
+                    except FileExistsError:
+                        return False
+                    except PermissionError:
+                        raise
+                    except OSError:  # a file system without links
+                        if target.exists():
+                            return False
+                        temporary.replace(target)
                 sync_folder(target.parent)
             finally:
                 with contextlib.suppress(OSError):
@@ -184,18 +193,3 @@ def _plain(path: Path) -> Path:
         return plain if plain.resolve() == written.resolve() else written.resolve()
     except (OSError, ValueError):
         return written  # whoever opens it says what is wrong
-
-
-def _linked(temporary: Path, target: Path) -> bool:
-    """Give the file its name unless it is taken; the one atomic step that decides who came first."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except PermissionError:
-        raise
-    except OSError:  # a file system without links
-        if target.exists():
-            return False
-        temporary.replace(target)
-    return True

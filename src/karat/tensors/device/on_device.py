@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from math import inf, sqrt
 from typing import Any, NamedTuple
@@ -162,8 +163,11 @@ class _Sweeps:
     def _swept(self, pieces: Iterable[tuple[Any, Any]], *, careful: bool) -> list[Any]:
         kind, given = self.dtype, self.tolerance
         steps = 0 if kind.layout is None else kind.width * (1 if kind.signed else -1)
-        if self.compiled and not careful and (found := _by_triton(self.sides[0], self.sides[1], kind.name, given)):
-            return found
+        if self.compiled and not careful and self.sides[0].is_cuda and kind.name in {"float32", "float16", "bfloat16"}:
+            with suppress(Exception):  # as for what torch cannot compile
+                from karat.tensors.device import triton_sweep
+
+                return [*triton_sweep.sweep(self.sides[0], self.sides[1], given.rtol, given.atol, name=kind.name)]
         work = made(sweep, self.compiled, how=How(ROW, kind.name, steps, careful, given.equal_nan))
         parts = [work(one, other, given.rtol, given.atol) for one, other in pieces]
         cat = sys.modules["torch"].cat
@@ -220,18 +224,6 @@ def made(which: Callable[..., Any], compiled: bool, **fixed: Any) -> Callable[..
         return plain(*given)
 
     return work
-
-
-def _by_triton(expected: Any, actual: Any, name: str, tolerance: Tolerance) -> list[Any]:
-    """What the sweep of all rows finds, by its kernel of Triton; nothing where there is none for these tensors."""
-    if not expected.is_cuda or name not in {"float32", "float16", "bfloat16"}:
-        return []
-    try:
-        from karat.tensors.device import triton_sweep
-
-        return [*triton_sweep.sweep(expected, actual, tolerance.rtol, tolerance.atol, name=name)]
-    except Exception:  # noqa: BLE001 - as for what torch cannot compile
-        return []
 
 
 def _numbers(bits: Any, name: str) -> Any:
