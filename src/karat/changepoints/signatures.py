@@ -93,11 +93,6 @@ def normalise(message: str) -> str:
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
 
 
-_Clue = tuple[
-    int, str
-]  # Something in the text that may be what it died of, and its rank: 0 says more than 1, and so on.
-
-
 def signature(
     output: bytes | str, *, exit_code: int | None = None, signal: int | None = None, timed_out: bool = False
 ) -> str:
@@ -141,8 +136,8 @@ def _signal_name(exit_code: int | None, signal: int | None) -> str:
         return f"signal {signal}"
 
 
-def _clues(lines: list[str]) -> Iterator[_Clue]:
-    """Every clue, from the first line to the last."""
+def _clues(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """What may be what it died of, from the first line to the last; each with its rank: 0 says more than 1, and so on."""
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -151,10 +146,18 @@ def _clues(lines: list[str]) -> Iterator[_Clue]:
             if raised:
                 yield 0, raised
             continue
-        text = line.strip()
-        if text:
-            yield from _clue(text, line, lines[at + 1 : at + 4])
         at += 1
+        text = line.strip()
+        # What one line, outside of a traceback, says.
+        if strong := text and _strong(text, line, lines[at : at + 3]):
+            yield 0, strong
+        elif match := _FRAME.match(text):
+            name = re.split(r"[/\\]", match[1])[-1]
+            yield 3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else ""))
+        elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
+            message = match[match.re.groups]
+            if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
+                yield 2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}"
 
 
 def _traceback(lines: list[str], at: int) -> tuple[int, str]:
@@ -169,19 +172,6 @@ def _traceback(lines: list[str], at: int) -> tuple[int, str]:
             match = _RAISED.fullmatch(text)
             return number + 1, _named(match[1], match[2]) if match else ""
     return len(lines), ""
-
-
-def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
-    """What one line, outside of a traceback, says."""
-    if strong := _strong(text, line, after):
-        yield 0, strong
-    elif match := _FRAME.match(text):
-        name = re.split(r"[/\\]", match[1])[-1]
-        yield 3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else ""))
-    elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
-        message = match[match.re.groups]
-        if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
-            yield 2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}"
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 
@@ -22,7 +21,6 @@ _EXAMPLES = """
   karat changes --golden golden_values.json --metric 'lm loss' --step last
   karat changes speed.csv --better higher --online     is the newest point a change?
 """
-_BETTER = ("higher", "lower", "equal")
 
 
 @click.command(epilog=_EXAMPLES)
@@ -76,7 +74,12 @@ def command(
         raise wrong_usage("expected a SERIES, --logs or --golden, found none")
     if step not in {"last", "mean"} and not re.fullmatch(r"[0-9]{1,18}", step):
         raise wrong_usage(f"expected --step to be last, mean or a step's number, found {step!r}")
-    directions = _directions(better)
+    directions: dict[str, Better] = {}  # Metric → direction; the empty name is for all others.
+    for word in better:
+        name, _, direction = word.rpartition("=")
+        if direction not in get_args(Better):
+            raise wrong_usage(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
+        directions[name] = cast("Better", direction)
     # An option that nothing would come of is a mistake, and not passed over.
     for option, value, what, there in (
         ("--x", given["x"], "a table", sources and not logs),
@@ -91,10 +94,8 @@ def command(
     for name in filter(None, directions):
         # A name that no metric has is a mistake that would turn a failure into a warning.
         if not any(fnmatchcase(metric, name) or metric == name for metric in metrics_there):
-            raise wrong_usage(
-                f"expected --better to name a metric of the series, found {name!r}; there are"
-                f" {', '.join(sorted(metrics_there)[:20])}"
-            )
+            there = ", ".join(sorted(metrics_there)[:20])
+            raise wrong_usage(f"expected --better to name a metric of the series, found {name!r}; there are {there}")
     out.write(json=report.to_json, html=lambda: to_html(report, str(typed())))
     out.tell_ci("karat changes", report.headline(), report.findings)
     out.show(lambda: text_lines(report, everything=everything, width=room_of(sys.stdout)))
@@ -111,14 +112,3 @@ def _size(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise wrong_usage(f"expected --smallest to be a size such as 1% or 0.01, found {text!r}")
     return value
-
-
-def _directions(words: Sequence[str]) -> dict[str, Better]:
-    """Metric → direction; the empty name is for all others."""
-    found: dict[str, Better] = {}
-    for word in words:
-        name, _, direction = word.rpartition("=")
-        if direction not in _BETTER:
-            raise wrong_usage(f"expected --better to be higher, lower or equal, or NAME=higher, found {word!r}")
-        found[name] = cast("Better", direction)
-    return found

@@ -32,7 +32,7 @@ from karat.hunts.report.sentences import duration, listed
 from karat.hunts.report.terminal import Listener, find_point, listener_for
 from karat.hunts.search.inference import judge
 from karat.hunts.search.observations import observed_in
-from karat.hunts.search.strategies import open_strategy
+from karat.hunts.search.strategies import strategy_for
 from karat.hunts.settings import (
     HuntSettings,
     changed_settings,
@@ -99,20 +99,18 @@ def settings_of(journal: Journal) -> tuple[Path, HuntSettings, Overrides]:
     return file, plain, journal.fact("overrides", Overrides, "{}")
 
 
-def resume_hunt(
-    path: Path, overrides: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]
-) -> HuntReport:
+def resume_hunt(path: Path, said: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]) -> HuntReport:
     """Go on with the hunt of a journal, with what options say now, and otherwise with what they said when it began."""
     with Journal.resume(path) as journal:
         facts = journal.facts()
         file, plain, before = settings_of(journal)
-        together = overrides.over(before)
+        together = said.over(before)
         settings = settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
         if changed := changed_settings(facts["settings"], settings):
-            said = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
+            found = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
             following = Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh")
-            raise UsageError(f"{said}: what was measured before and after would not compare", next_command=following)
+            raise UsageError(f"{found}: what was measured before and after would not compare", next_command=following)
         journal.set_fact("settings", settings)
         return hunt_into(journal, file, plain, together, progress, abandoned)
 
@@ -174,15 +172,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     wanted = stages(settings)
     with closing(open_timeline(settings, wanted[0], None, place)) as timeline:
         points = mark_skipped(timeline.points, settings.skip)
-        missing = [index for index, point in enumerate(points) if point.missing]
-        strategy = open_strategy(
-            settings.search,
-            len(points),
-            search_metrics(settings),
-            missing=missing,
-            names=[point.id for point in points],
-            weights=[point.weight for point in points],
-        )
+        strategy = strategy_for(settings.search, points, search_metrics(settings))
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
         environment, steps = environment_values(settings), []
         for ask in decision.asks:
@@ -196,7 +186,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         points=points,
         first=tuple(steps),
         expected=decision.expected_left,
-        sweep=len(points) - len(missing),
+        sweep=sum(not point.missing for point in points),
         longest=parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
         slots=max(1, settings.engine.slots),
         gpus=settings.engine.gpus,

@@ -87,11 +87,8 @@ def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
         validate(settings)
     except msgspec.ValidationError as error:
         # As a person counts: `probe.metrics[0].which` is `probe.metrics number 1: which`.
-        said = re.sub(
-            r"\[(\d+)\](\.?)",
-            lambda found: f" number {int(found[1]) + 1}{': ' if found[2] else ''}",
-            in_our_words(str(error), HuntSettings),
-        )
+        said = in_our_words(str(error), HuntSettings)
+        said = re.sub(r"\[(\d+)\](\.?)", lambda found: f" number {int(found[1]) + 1}{found[2] and ': '}", said)
         raise UsageError(f"{path.name}: {_cut(said)}", next_command=edit) from error
     except UsageError as error:
         # The file is what to edit, unless the mistake names something better.
@@ -297,9 +294,8 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         for key in ("max_runs", "max_time", "max_cost"):
             # Whoever has nothing left means nothing, and not no limit.
             value = parse_duration(wanted[key]) if key == "max_time" and wanted[key] is not None else wanted[key]
-            _expect(
-                value != 0, f"search.{key}: expected more than 0, found {wanted[key]}; without it there is no limit"
-            )
+            least = f"search.{key}: expected more than 0, found {wanted[key]}; without it there is no limit"
+            _expect(value != 0, least)
     except UsageError as error:
         raise _wrong_option(str(error)) from error
     return changed

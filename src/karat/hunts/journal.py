@@ -337,18 +337,12 @@ class Journal:
 
     def every_point(self) -> tuple[tuple[str, Point], ...]:
         """Stage and point, mixed ones included, in the order of the stages."""
-        rows = self._rows(
-            tuple[str, str],
-            "SELECT p.stage, p.document FROM points AS p JOIN stages AS s ON s.key = p.stage "
-            "ORDER BY s.ordinal, p.position IS NULL, p.position, p.id",
-        )
-        return tuple((stage, self._read(text, Point)) for stage, text in rows)
+        sql = "SELECT stage, document FROM points JOIN stages ON key = stage ORDER BY ordinal, position NULLS LAST, id"
+        return tuple((stage, self._read(text, Point)) for stage, text in self._rows(tuple[str, str], sql))
 
     def attempts(self, stage: str | None = None, point: str | None = None) -> tuple[Attempt, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
-        sql = (
-            "SELECT document FROM attempts WHERE (?1 IS NULL OR stage = ?1) AND (?2 IS NULL OR point = ?2) ORDER BY id"
-        )
+        sql = "SELECT document FROM attempts WHERE ifnull(stage = ?1, 1) AND ifnull(point = ?2, 1) ORDER BY id"
         return tuple(self._read(text, Attempt) for (text,) in self._rows(tuple[str], sql, stage, point))
 
     def runs(self) -> int:
@@ -405,12 +399,8 @@ class Journal:
             raise CannotVerify(said, next_command=resume_command(str(path)))
         from karat import __version__
 
-        facts = {
-            **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
-            "command": _text(hunt.command),
-            "karat": __version__,
-            "state": "running",
-        }
+        facts = {name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")}
+        facts |= {"command": _text(hunt.command), "karat": __version__, "state": "running"}
         # All in one transaction: a journal is whole, or it is empty.
         with journal._writing() as db:
             for statement in STATEMENTS:

@@ -90,11 +90,8 @@ def parse_address(url: str) -> BucketAddress:
     bucket, _, prefix = rest.partition("/")
     if not found or scheme not in _SIGNING or not re.fullmatch(r"[\w.-]+", bucket) or "?" in prefix:
         # What was found is not repeated: a query may be a signature, a user a password.
-        raise UsageError(
-            "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, without user "
-            "or query, found something else",
-            next_command="karat refresh --help",
-        )
+        forms = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, without user or query"
+        raise UsageError(f"expected {forms}, found something else", next_command="karat refresh --help")
     return BucketAddress(scheme=scheme, bucket=bucket, prefix=prefix.strip("/"))
 
 

@@ -167,12 +167,8 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     rows = rows if sheet.ordered else add_missing_points(rows)
     first = _place(rows, options.since) if options.since else 0
     known = {metric: direction(metric, options) or sheet.better.get(metric) for metric in sheet.metrics}
-    guesses = {
-        name: learned_direction(name, sheet.units.get(name, ""))
-        for name, said in known.items()
-        if not (said or sheet.ordered)
-    }
-    learned = {name: better for name, better in guesses.items() if better}
+    unsaid = [name for name, said in known.items() if not (said or sheet.ordered)]
+    learned = {n: better for n in unsaid if (better := learned_direction(n, sheet.units.get(n, "")))}
     for better in ("higher", "lower"):
         names = [name for name, guess in learned.items() if guess == better]
         if names:

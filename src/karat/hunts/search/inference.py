@@ -139,11 +139,8 @@ def _levels_of(chance: Array) -> NDArray[np.intp]:
 def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
     """Numbers without what is off in them, relative to their level."""
     every = np.array([value for position in positions for value in values[position]])
-    scale, left = (0.0 if every.min() > 0 else np.median(np.abs(every)) or np.abs(every).max()), iter(off.tolist())
-    return {
-        at: tuple(x - scale * next(left) if scale else x * math.exp(-next(left)) for x in values[at])
-        for at in positions
-    }
+    unit, by = (0.0 if every.min() > 0 else np.median(np.abs(every)) or np.abs(every).max()), iter(off.tolist())
+    return {k: tuple(x - unit * next(by) if unit else x * math.exp(-next(by)) for x in values[k]) for k in positions}
 
 
 def _hazards(positions: Sequence[int], each: float, weights: Sequence[float]) -> Array:

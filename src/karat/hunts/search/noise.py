@@ -87,12 +87,8 @@ def extraneous(flat: Array, level: NDArray[np.intp], around: Surroundings, sprea
         return Extraneous(np.zeros_like(flat))
     own = parts[len(kinds) :]
     taken, workers = np.tensordot(own, np.array(extra), 1), len(extra) - len(around.times)
-    return Extraneous(
-        off=taken @ rest,
-        lost=float((taken * projected).sum()),
-        worker=float(np.sqrt(own[:workers].sum())),
-        time=float(np.sqrt(own[workers:].sum())),
-    )
+    worker, time = (float(np.sqrt(part.sum())) for part in (own[:workers], own[workers:]))
+    return Extraneous(off=taken @ rest, lost=float((taken * projected).sum()), worker=worker, time=time)
 
 
 def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) -> tuple[float, Array, Array, Array]:

@@ -22,7 +22,7 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import DetectOptions, Observation, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Runs, Seen, Span, Strategy
+from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Point, Runs, Seen, Span, Strategy
 from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
 from karat.hunts.search.observations import count_runs, read_metric
 from karat.hunts.search.requests import (
@@ -53,6 +53,7 @@ from karat.hunts.search.spans import (
 from karat.hunts.settings import SearchSettings
 from karat.report.words import count
 
+Levels = Mapping[str, tuple[float, float]]
 _TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
 
 
@@ -89,7 +90,9 @@ class Adaptive:
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """What to run next for all metrics together, and what is known of them."""
         found = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
-        plans, thrifty = [plan for plan, _ in found], self._settings.thrifty
+        plans = [plan for plan, _ in found]
+        # Whether every run counts, so that none should be a guess.
+        thrifty = self._settings.max_runs or self._settings.max_cost
         done = count_runs(seen) + sum(in_flight.values())
         waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
         allowed = min(max(room, 0), self._left(plans, done, waiting=len(waiting)))
@@ -158,29 +161,25 @@ class Adaptive:
             values, count, sure = read.values, self._count, self._settings.confidence
             weights = self._effort.weights
             levels = partial(level_map, values, count, under=read.under, weights=weights)
-            known = (
-                flake_map(values, count, under=read.under, weights=weights)
-                if metric.binary
-                else levels(smallest=smallest)
-            )
+            flaky = partial(flake_map, values, count, under=read.under, weights=weights)
+            known = flaky() if metric.binary else levels(smallest=smallest)
             runs = {at: len(numbers) for at, numbers in values.items()}
             # Of what a coarser stage saw, the place is wanted as well as it can be had.
             pinned = known.spread if self._known else known.pinned
             if smallest and pinned > smallest:
                 builds = pinned > known.spread
                 off = f"about {100 * (known.builds if builds else known.spread):.2g}% (one standard deviation)"
-                least = f"changes smaller than {100 * pinned:.2g}%" if builds else "smaller changes"
+                which = f"changes smaller than {100 * pinned:.2g}%" if builds else "smaller changes"
                 who, more = ("builds", " (rebuild = 3 finds them)") if builds else ("runs", "")
-                note = f"{metric.name}: {who} of one level differ by {off}: {least} were not looked for{more}"
+                note = f"{metric.name}: {who} of one level differ by {off}: {which} were not looked for{more}"
                 known = levels(smallest=pinned)
             state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
             requests += split_requests(state, 1 + 2 * room)
             spans = spans_of(metric, state.map, read.values, dead, sure, known=self._known)
             if not metric.binary and not self._known:
                 # What is surely there, and surely smaller than what is wanted, is nothing to report.
-                spans = tuple(
-                    s for s in spans if abs((s.after or 0) - (s.before or 0)) >= 0.9 * smallest * abs(s.before or 0)
-                )
+                least = 0.9 * smallest
+                spans = tuple(s for s in spans if abs((s.after or 0) - (s.before or 0)) >= least * abs(s.before or 0))
             left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
             found = edges(read.values, failed, self._count)
@@ -223,10 +222,8 @@ class Sweep:
                 observations = tuple(Observation(label=str(at), values=read.values[at]) for at in known)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 for step in detect(series, DetectOptions(smallest=smallest)).steps:
-                    sides, levels = (
-                        (known[step.last_good], known[step.first_bad]),
-                        (step.before.value, step.after.value),
-                    )
+                    sides = known[step.last_good], known[step.first_bad]
+                    levels = step.before.value, step.after.value
                     span = span_of(metric, sides, levels, step.confidence, holes)
                     spans.append(structs.replace(span, sure=step.confidence >= sure))
             failed = read.failed | read.again
@@ -309,7 +306,7 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     *,
     missing: Collection[int] = (),
     names: Sequence[str] = (),
-    levels: Mapping[str, tuple[float, float]] | None = None,
+    levels: Levels | None = None,
     weights: Sequence[float] = (),
 ) -> Strategy:
     """The strategy of [search] for `count` points.
@@ -345,6 +342,15 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     return PresentPoints(inner, there, count)
 
 
+def strategy_for(
+    settings: SearchSettings, points: Sequence[Point], metrics: Sequence[Metric], levels: Levels | None = None
+) -> Strategy:
+    """The same for points as a timeline has them."""
+    missing, names = [at for at, point in enumerate(points) if point.missing], [point.id for point in points]
+    more = partial(open_strategy, missing=missing, names=names, weights=[point.weight for point in points])
+    return more(settings, len(points), metrics, levels=levels)
+
+
 def _shares(weights: Sequence[float], there: Sequence[int]) -> tuple[float, ...]:
     """Weights of the points that are there, each with those of the missing ones before it; 1 on average, 0.2 at least."""
     if len(set(weights[1:])) < 2 or not there:
@@ -378,11 +384,9 @@ class PresentPoints:
         if not self._there:
             return Decision(asks=(), expected_left=0, notes=("no point of the timeline is available",))
         place, there = self._place, self._there
-        decision = self._inner.decide(
-            {place[at]: one for at, one in seen.items() if at in place and one.outcomes},
-            {place[at]: runs for at, runs in in_flight.items() if at in place and runs},
-            room,
-        )
+        known = {place[at]: one for at, one in seen.items() if at in place and one.outcomes}
+        flying = {place[at]: runs for at, runs in in_flight.items() if at in place and runs}
+        decision = self._inner.decide(known, flying, room)
         if not self._gone:
             return decision
         spans = []

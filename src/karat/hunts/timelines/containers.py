@@ -88,11 +88,8 @@ def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySetti
 
     The OCI label names one revision: that of the only repository.
     """
-    found = {
-        f"commit.{label.removeprefix(_PREFIX)}": value
-        for label, value in labels.items()
-        if label.startswith(_PREFIX) and COMMIT.fullmatch(value)
-    }
+    told = {label: value for label, value in labels.items() if label.startswith(_PREFIX) and COMMIT.fullmatch(value)}
+    found = {f"commit.{label.removeprefix(_PREFIX)}": value for label, value in told.items()}
     revision = labels.get("org.opencontainers.image.revision", "")
     if len(repositories) == 1 and COMMIT.fullmatch(revision):
         found.setdefault(f"commit.{repositories[0].name}", revision)
@@ -142,10 +139,9 @@ def list_images(references: Mapping[str, ImageReference], registry: Registry) ->
         there: Sequence[str] = ()
         with suppress(CannotVerify):
             there = registry.tags(next(iter(references.values())))
-        tags = (
-            f"; the repository has {count(len(there), 'tag')}, the last ones are {few(there[-5:], 5)}" if there else ""
-        )
-        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}{tags}")
+        tags = f"; the repository has {count(len(there), 'tag')}, the last ones are {few(there[-5:], 5)}"
+        said = f"expected images, found none of {len(found)}: {names}{tags if there else ''}"
+        raise mistake(f"containers.image: {said}")
     return found
 
 
@@ -162,9 +158,7 @@ def notes_on_images(images: Collection[ListedImage]) -> Iterator[str]:
 class ImageCache:
     """The images that a hunt has pulled onto this machine, oldest use first."""
 
-    def __init__(
-        self, file: Path, limit: int, sizes: Callable[[Sequence[str]], Mapping[str, int]], *, keep: int
-    ) -> None:
+    def __init__(self, file: Path, limit: int, sizes: Callable[[list[str]], Mapping[str, int]], *, keep: int) -> None:
         self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
         self._images: list[str] = []  # then nothing is known to be the hunt's, and nothing is removed
         with suppress(OSError, ValueError):

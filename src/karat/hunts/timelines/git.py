@@ -184,9 +184,8 @@ class GitTimeline(Timeline):
             write_bytes(mirror.path / _ALTERNATES, objects, durable=False)
             notes += [f"{mirror.stale}; using what was fetched before"] if mirror.stale else []
             if cut := mirror.shallow_at[:SHORT]:
-                notes.append(
-                    f"{name}: the history is cut off at {cut} (a shallow clone); older commits are not available"
-                )
+                said = f"the history is cut off at {cut} (a shallow clone); older commits are not available"
+                notes.append(f"{name}: {said}")
         self._container = open_container(hunt, settings, window, place, tuple(self.mirrors.values()))
 
     def point(self, commits: Mapping[str, str], label: str, time: float) -> Point:
@@ -430,10 +429,8 @@ def _recorded_ranges(timeline: GitTimeline, window: Window) -> tuple[dict[str, C
         except CannotVerify as error:
             notes.append(f"{error}; the branch's commit at that time is used instead")
     if len(found) == len(timeline.mirrors) and all(e.old == e.new for e in found.values()):
-        notes.append(
-            f"{' and '.join(found)} did not move between the two points: the change came with something else "
-            "(the image, another package), or the commits that were recorded are not those that ran"
-        )
+        what = "something else (the image, another package), or the commits that were recorded are not those that ran"
+        notes.append(f"{' and '.join(found)} did not move between the two points: the change came with {what}")
     return found, notes
 
 

@@ -80,12 +80,8 @@ class Split(Timeline):
         ending = "-".join(names)
         if len(names) > 3:
             ending = f"{'-'.join(names[:2])}-and-{len(names) - 2}-{sha256_hex(ending.encode())[:4]}"
-        return Point(
-            id=f"new-{ending}",
-            label=f"new {few(names, 3)}",
-            when=new.when,
-            parts={name: (new if name in taken else old).parts[name] for name in old.parts},
-        )
+        parts = {name: (new if name in taken else old).parts[name] for name in old.parts}
+        return Point(id=f"new-{ending}", label=f"new {few(names, 3)}", when=new.when, parts=parts)
 
     def finer(self, old: Point, new: Point) -> bool:
         moved = moved_parts(old, new)
@@ -146,10 +142,8 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
         # Every package that moved is a part now.
         made.title, first, last = "packages", made.parts(window.old), made.parts(window.new)
         kept = [name for name in first if name in mirrors or first[name] != last[name]]
-        made.points = [
-            structs.replace(point, parts={name: parts[name] for name in kept})
-            for point, parts in ((window.old, first), (window.new, last))
-        ]
+        sides = ((window.old, first), (window.new, last))
+        made.points = [structs.replace(point, parts={name: parts[name] for name in kept}) for point, parts in sides]
     elif set(moved) <= set(mirrors):
         commits = made.inner = open_commits(settings, stage, window, place)
         made.name, made.title, made.absent, made.notes = "commits", "commits", commits.absent, commits.notes
