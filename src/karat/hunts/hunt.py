@@ -251,7 +251,15 @@ def try_point(
     key, point = find_point(journal, name, stage)
     file, plain, overrides = settings_of(journal)
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
-    wanted = [point] if against is None else [_other(journal, key, point, against), point]
+    wanted = [point]
+    if against == "parent":
+        before = next((old for old, new in pairwise(journal.points(key)) if new.id == point.id), None)
+        if before is None:
+            wrong = f"--against parent: expected a point before {point.label}, found none"
+            raise UsageError(wrong, next_command=Command("karat", "hunt", "status", str(journal.path)))
+        wanted = [before, point]
+    elif against is not None:
+        wanted = [find_point(journal, against, key)[1], point]
     row, known, attempts = journal.stage(key), stages(settings), list[Attempt]()
     ignore_in_git(place)
     # In a work area of its own: the hunt may be running.
@@ -276,16 +284,6 @@ def try_point(
         judged = judge(old, new, metric, smallest=search.smallest, confidence=search.confidence)
         verdicts[metric.name] = judged.verdict
     return Tried(stage=key, points=tuple(wanted), attempts=tuple(attempts), verdicts=verdicts)
-
-
-def _other(journal: Journal, stage: str, point: Point, name: str) -> Point:
-    if name != "parent":
-        return find_point(journal, name, stage)[1]
-    for parent, one in pairwise(journal.points(stage)):
-        if one.id == point.id:
-            return parent
-    said = f"--against parent: expected a point before {point.label}, found none"
-    raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
 
 
 def script_of(journal: Journal, name: str, stage: str | None) -> str:

@@ -133,13 +133,9 @@ def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
     for file in listed if isinstance(listed, list) else ():
         if isinstance(file, dict) and isinstance(file.get("filename"), str):
             python, yanked = file.get("requires-python"), file.get("yanked", False)
-            reason = yanked if isinstance(yanked, str) else ""
-            yield IndexFile(
-                filename=file["filename"],
-                requires_python=python if isinstance(python, str) else "",
-                yanked=None if yanked is None or yanked is False else reason,
-                uploaded=_moment(file.get("upload-time")),
-            )
+            needs, reason = (text if isinstance(text, str) else "" for text in (python, yanked))
+            why, uploaded = None if yanked is None or yanked is False else reason, _moment(file.get("upload-time"))
+            yield IndexFile(filename=file["filename"], requires_python=needs, yanked=why, uploaded=uploaded)
 
 
 def _moment(value: Any) -> dt.datetime | None:
@@ -156,9 +152,6 @@ def _of_html(text: str) -> Iterator[IndexFile]:
             attributes = {name.lower(): unescape(value[1:-1]) for name, value in _ATTRIBUTE.findall(tag)}
             path = urlsplit(attributes.get("href", "")).path
             if filename := unquote(path).rpartition("/")[2]:
-                yield IndexFile(
-                    filename=filename,
-                    requires_python=attributes.get("data-requires-python", ""),
-                    yanked=attributes.get("data-yanked"),
-                    uploaded=_moment(attributes.get("data-upload-time")),
-                )
+                python, yanked = attributes.get("data-requires-python", ""), attributes.get("data-yanked")
+                uploaded = _moment(attributes.get("data-upload-time"))
+                yield IndexFile(filename=filename, requires_python=python, yanked=yanked, uploaded=uploaded)

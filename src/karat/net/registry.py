@@ -179,9 +179,8 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Token | None:
         return None
     program = f"docker-credential-{helper}"
     try:
-        done = subprocess.run(
-            [program, "get"], input=server.encode(), check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env
-        )
+        words, given = [program, "get"], server.encode()
+        done = subprocess.run(words, input=given, check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env)
         answer = msgspec.json.decode(done.stdout, type=_Helped)
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
         return None

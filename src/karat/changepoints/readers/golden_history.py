@@ -67,9 +67,8 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
         none = dict.fromkeys(metrics, sheets.BROKEN if change.new else sheets.MISSING)
         label, log = f"{commit[:10]} {when:%Y-%m-%d}", f"{commit}:{change.path}"
         rows.append(SheetRow(label=label, cells=none if cells is None else cells, when=when, log=log))
-    return Sheet(
-        source=path, metrics=metrics, rows=tuple(rows), findings=odd.findings(), notes=tuple(notes), ordered=True
-    )
+    found, told = odd.findings(), tuple(notes)
+    return Sheet(source=path, metrics=metrics, rows=tuple(rows), findings=found, notes=told, ordered=True)
 
 
 def _cells(commit: str, path: str, data: bytes | int | None, step: str, odd: LimitedFindings) -> dict[str, Cell] | None:

@@ -117,6 +117,7 @@ class LogSearch(SearchTimer):
 Found: TypeAlias = tuple[Mapping[str, Sequence[float]], bytes]
 """The values of each metric in a log, and its end."""
 
+Look = Callable[[str, LogSearch], Found]  # Reads the log of that path.
 _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 """A line that begins with the time of day, whose hour is no part of a file's name."""
 
@@ -153,9 +154,7 @@ def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: Read
     return _sheet(lambda: list(logs), source, options, look)
 
 
-def _sheet(
-    find: Callable[[], Sequence[str]], source: str, options: ReadOptions, look: Callable[[str, LogSearch], Found]
-) -> Sheet:
+def _sheet(find: Callable[[], Sequence[str]], source: str, options: ReadOptions, look: Look) -> Sheet:
     if not options.metrics:
         said = "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none"
         raise wrong_usage(said)
@@ -186,9 +185,7 @@ def _sheet(
     return Sheet(source=source, metrics=called, rows=tuple(rows), findings=odd.findings(), notes=notes, ordered=fixed)
 
 
-def _cells(
-    path: str, search: LogSearch, look: Callable[[str, LogSearch], Found], odd: LimitedFindings
-) -> dict[str, Cell]:
+def _cells(path: str, search: LogSearch, look: Look, odd: LimitedFindings) -> dict[str, Cell]:
     """Samples, or why there are none: no image of that night, one that could not be started, or what the log names."""
     try:
         found, tail = look(path, search)

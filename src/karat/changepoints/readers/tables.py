@@ -215,14 +215,8 @@ def read_csv(data: bytes, source: str) -> tuple[SourceTable, ...]:
         if len(row) != width:
             said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
             odd.add(warn("ragged-row", said, path=source, where=f"line {line}"))
-    table = SourceTable(
-        source=source,
-        names=tuple(names),
-        rows=[(row + [""] * width)[:width] for _, row in body],
-        lines=[line for line, _ in body],
-        findings=odd.findings(),
-    )
-    return (table,)
+    lines, fields = [line for line, _ in body], [(row + [""] * width)[:width] for _, row in body]
+    return (SourceTable(source=source, names=tuple(names), rows=fields, lines=lines, findings=odd.findings()),)
 
 
 def _rows(text: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -387,9 +381,6 @@ def _point(rows: Sequence[Sequence[Any]], metrics: Sequence[str], source: str) -
         none = NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
         cells.get(str(metric), []).append(none if value is None else sheets.read_cell(value))
     when = sheets.parse_date(at)
-    return SheetRow(
-        label=str(label),
-        cells={name: sheets.join_cells(held) for name, held in cells.items()},
-        when=None if when is None else sheets.utc(when),
-        log=Command("karat", "hunt", "show", str(label), "--stage", str(stage), "--journal", source),
-    )
+    joined = {name: sheets.join_cells(held) for name, held in cells.items()}
+    log = Command("karat", "hunt", "show", str(label), "--stage", str(stage), "--journal", source)
+    return SheetRow(label=str(label), cells=joined, when=None if when is None else sheets.utc(when), log=log)

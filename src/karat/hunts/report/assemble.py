@@ -229,12 +229,10 @@ def engine_used(journal: Journal, stage: str, tried: Sequence[Attempt]) -> Kind:
     return "podman" if podman else "docker"
 
 
-def culprits(
-    stages: Sequence[StageReport], parents: Mapping[str, str], metrics: Sequence[Metric]
-) -> tuple[Culprit, ...]:
+def culprits(stages: Sequence[StageReport], parents: Mapping[str, str], asked: Sequence[Metric]) -> tuple[Culprit, ...]:
     """As close as the hunt came to every change of the stages that look into no other; what stands comes first, doubts last."""
     tree = {stage.key: stage for stage in stages}
-    known = {metric.name: metric for metric in metrics}
+    known = {metric.name: metric for metric in asked}
     numbers: dict[tuple[str, int], int] = {}
     roots = [(stage, change) for stage in stages if not parents.get(stage.key) for change in stage.changes]
     leaves = ((change, *end) for stage, change in roots for end in _ends(stage, change, tree, ()))

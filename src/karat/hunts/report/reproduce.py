@@ -63,11 +63,9 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
-    return [
-        f'{name}="${{{name}:?}}"' if text == NOT_KEPT or is_secret_name(name) else f"{name}={_quoted(text)}"
-        for name, text in env.items()
-        if _VARIABLE.fullmatch(name)
-    ]
+    named = {name: text for name, text in env.items() if _VARIABLE.fullmatch(name)}
+    hidden = {name for name, text in named.items() if text == NOT_KEPT or is_secret_name(name)}
+    return [f'{n}="${{{n}:?}}"' if n in hidden else f"{n}={_quoted(text)}" for n, text in named.items()]
 
 
 def _steps(variables: Sequence[str], commands: Sequence[str]) -> list[str]:

@@ -310,11 +310,9 @@ def one_build(report: HuntReport) -> bool:
 
 def rebuilds(report: HuntReport) -> list[str]:
     """A sentence for each repository that was never rebuilt: what was found at its commits is not theirs."""
-    return [
-        f"{name} moved through {count(moved, 'commit')}, and its built files never changed: nothing of it was tested but one "
-        f"build. Is it built, and are its built files in probe.hash_files?"
-        for name, moved in report.never_rebuilt.items()
-    ]
+    why = "nothing of it was tested but one build. Is it built, and are its built files in probe.hash_files?"
+    moved = [(name, count(commits, "commit")) for name, commits in report.never_rebuilt.items()]
+    return [f"{name} moved through {said}, and its built files never changed: {why}" for name, said in moved]
 
 
 def at_the_top(report: HuntReport) -> list[str]:

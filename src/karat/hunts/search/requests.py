@@ -194,12 +194,9 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
                 rank = 1.1 if chance >= SURE else 2 - min(chance, 1 - chance)
                 requests.append(RunRequest(rank, doubtful, why))
             # With room for it, both sides, and what they may need after that.
-            requests += [
-                RunRequest(_AGAIN + nth, at, why, nth=nth)
-                for at in (low, high)
-                for nth in range(state.pending.get(at, 0), min(_AT_ONCE, state.map.repeats - state.runs[at]))
-                if at != doubtful or nth
-            ]
+            ends = {at: min(_AT_ONCE, state.map.repeats - state.runs[at]) for at in (low, high)}
+            more = ((at, nth) for at, end in ends.items() for nth in range(state.pending.get(at, 0), end))
+            requests += [RunRequest(_AGAIN + nth, at, why, nth=nth) for at, nth in more if at != doubtful or nth]
             if not inside:
                 continue
         places = midpoints(low, high, state.dead, state.pending, state.weights)

@@ -69,18 +69,15 @@ class MetricPlan(NamedTuple):
     noise: Noise | None = None
 
 
-class Effort(NamedTuple):
-    """What a search may cost."""
-
-    settings: SearchSettings
-    points: int  # How many.
-    weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
+Effort = tuple[SearchSettings, int, Sequence[float]]
+"""What a search may cost; how many points there are, and their weights, 1 on average: how likely a change came with each.
+Without weights all are alike."""
 
 
 class Adaptive:
     def __init__(self, effort: Effort, metrics: Sequence[Metric], *, zoom: bool = False, known: bool = False) -> None:
-        self._effort, self._metrics = effort, tuple(metrics)
-        self._settings, self._count = settings, count = effort.settings, effort.points
+        settings, count, self._weights = effort
+        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
         self._grid = count if zoom else grid_width(count, wished_grid(settings))
@@ -159,7 +156,7 @@ class Adaptive:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
             values, count, sure = read.values, self._count, self._settings.confidence
-            weights = self._effort.weights
+            weights = self._weights
             levels = partial(level_map, values, count, under=read.under, weights=weights)
             flaky = partial(flake_map, values, count, under=read.under, weights=weights)
             known = flaky() if metric.binary else levels(smallest=smallest)
@@ -196,7 +193,8 @@ class Sweep:
     """Runs every point once."""
 
     def __init__(self, effort: Effort, metrics: Sequence[Metric]) -> None:
-        self._settings, self._count, self._metrics = effort.settings, effort.points, tuple(metrics)
+        self._settings, self._count, _ = effort
+        self._metrics = tuple(metrics)
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """The next points in order; the answer when all have been run, or no more may be."""
@@ -232,13 +230,9 @@ class Sweep:
                 ends = edges(read.values, failed, self._count)
                 likely = likelier_than_flakes(ends, read.values, failed, self._count)
                 spans += edge_spans(metric, likely, read.values, read.dead - failed)
-        return Decision(
-            asks=(),
-            expected_left=len(left),
-            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
-            flake_rate=max(flakes, default=None),
-            missed=missed_dips(self._count, tested, dead, "a larger budget"),
-        )
+        ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
+        missed, rate = missed_dips(self._count, tested, dead, "a larger budget"), max(flakes, default=None)
+        return Decision(asks=(), expected_left=len(left), spans=ordered, flake_rate=rate, missed=missed)
 
 
 class Bisect:
@@ -248,7 +242,7 @@ class Bisect:
     """
 
     def __init__(self, effort: Effort, metrics: Sequence[Metric], order: int) -> None:
-        self._metrics, self._order, self._last = metrics, order, effort.points - 1
+        self._metrics, self._order = metrics, order
         told = [structs.replace(m, binary=True) if m.threshold is not None else m for m in metrics]
         self._inner = Adaptive(effort, told, zoom=True)
 
@@ -329,12 +323,12 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
         each = min(EXPECTED / max(len(there), 8), 0.25)
         more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
         shares = tuple(share * more for share in shares or [1.0] * len(there))
-    effort = Effort(settings, len(there), shares)
+    effort = (settings, len(there), shares)
     if settings.strategy == "sweep" and levels is None:
         inner = Sweep(effort, metrics)
     elif settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
+        inner = Adaptive((structs.replace(settings, grid=1), *effort[1:]), metrics, known=True)
     elif settings.strategy == "bisect":
         inner = Bisect(effort, metrics, order)
     else:

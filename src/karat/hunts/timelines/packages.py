@@ -241,10 +241,8 @@ class Packages(Timeline):
 
     name = "packages"
 
-    def __init__(
-        self, settings: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace
-    ) -> None:
-        self._settings, self._address, self._place = settings, address, place
+    def __init__(self, own: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace) -> None:
+        self._settings, self._address, self._place = own, address, place
         self._uv = find_uv()
         self._releases = {release.version: release for release in found}
         self.points = [
@@ -252,7 +250,7 @@ class Packages(Timeline):
                 id=r.version,
                 label=r.version,
                 when=r.uploaded,
-                parts={settings.name: r.version},
+                parts={own.name: r.version},
                 missing=r.missing,
                 # More comes with 1.5.0 than with 1.5.1.
                 weight=0.5 if re.match(r"\d+\.\d+\.0*[1-9]", r.version) else 1.0,

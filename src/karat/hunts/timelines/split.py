@@ -124,15 +124,10 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     if both := sorted({*before, *after} & {*mirrors}):
         raise mistake(f"repositories: expected other names than those of packages, found {', '.join(both)}")
     if window is None:
-        made.points = [
-            Point(
-                id=side,
-                label=f"{side} code, {side} environment",
-                parts={name: mirrors[name].commit(revisions.get(name, code.tips[name])) for name in mirrors}
-                | {ENVIRONMENT: side if before != after else "old"},
-            )
-            for revisions, side in ((table.good, "old"), (table.bad, "new"))
-        ]
+        for revisions, side in ((table.good, "old"), (table.bad, "new")):
+            parts = {name: mirrors[name].commit(revisions.get(name, code.tips[name])) for name in mirrors}
+            parts[ENVIRONMENT] = side if before != after else "old"
+            made.points = [*made.points, Point(id=side, label=f"{side} code, {side} environment", parts=parts)]
         if not moved_parts(*made.points):
             raise mistake("expected the code or the packages to differ between old and new, found that neither does")
         return made
