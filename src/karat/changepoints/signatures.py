@@ -60,7 +60,8 @@ _NUMBER = re.compile(
 )
 """Not the codes of errors: those say what went wrong."""
 _BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
-_STAMP = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
+# What CI and container engines put before a line.
+_STAMP = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
 _SPACES = re.compile(r"\s+")
 _IN_GROUP = re.compile(r"^ +[|+] ?")  # What stands before each line of an exception group.
 
@@ -72,12 +73,6 @@ def without_ansi(line: str) -> str:
         shown = _ANSI.sub("", shown)
     shown = shown.rpartition("\r")[2]
     return _CONTROL.sub(" ", shown) if _CONTROL.search(shown) else shown
-
-
-def without_timestamp(line: str) -> str:
-    """A line without the time stamp that CI and container engines put before it."""
-    match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
-    return line[match.end() :] if match else line
 
 
 def normalise(message: str) -> str:
@@ -116,7 +111,7 @@ def find_signature(output: bytes | str) -> str:
     """What a text says that its program died of; empty if it says nothing of the kind."""
     found: dict[int, str] = {}
     text = output[-TAIL:] if isinstance(output, str) else output[-TAIL:].decode("utf-8", "replace")
-    lines = [_IN_GROUP.sub("", without_timestamp(without_ansi(line))) for line in text.split("\n")]
+    lines = [_IN_GROUP.sub("", _STAMP.sub("", without_ansi(line))) for line in text.split("\n")]
     for rank, said in _clues(lines):
         # An abort is what became of an exception that was said before it; of errors, the first counts.
         if rank not in found or (rank != 1 and (rank, said) != (0, "SIGABRT")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import PurePath
 from statistics import fmean
@@ -61,7 +62,9 @@ _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of 
 
 def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
     facts, rows, metrics = journal.facts(), journal.stages(), journal.metrics()
-    said, settings = facts.get("state", "running"), settings_of_journal(facts)
+    said, settings = facts.get("state", "running"), None
+    with suppress(msgspec.MsgspecError, RecursionError):  # nothing where this karat does not understand them
+        settings = msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
     # A journal that says running, and that nobody writes, is of a hunt that was killed.
     state = "stopped" if said == "running" and journal.writer() is None else said
     resume, notes = "", tuple[str, ...]()
@@ -109,14 +112,6 @@ def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
         seconds_left=seconds_left,
         units={metric.name: metric.unit for metric in metrics if metric.unit},
     )
-
-
-def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
-    """The settings as they were kept; None where this karat does not understand them."""
-    try:
-        return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
 
 
 def _stage(journal: Journal, row: StageRow, state: str, *, logs: bool) -> StageReport:

@@ -107,11 +107,6 @@ def grid_width(count: int, wanted: int) -> int:
     return max(2, round(math.sqrt(count)), count // 32)
 
 
-def wished_grid(settings: SearchSettings) -> int:
-    """What [search] wants; 0: nothing. Of a dip that is not longer than the points are apart, the share that is met."""
-    return int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
-
-
 def grid_points(count: int, grid: int) -> tuple[int, ...]:
     """Where to look first: both ends, then coarse to fine; a third closer than the grid, to have room for broken ones."""
     if count <= 1:

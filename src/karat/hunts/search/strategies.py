@@ -36,7 +36,6 @@ from karat.hunts.search.requests import (
     most_runs,
     spare_requests,
     split_requests,
-    wished_grid,
 )
 from karat.hunts.search.spans import (
     beside_failures,
@@ -80,7 +79,9 @@ class Adaptive:
         self._settings, self._count, self._metrics = settings, count, tuple(metrics)
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
-        self._grid = count if zoom else grid_width(count, wished_grid(settings))
+        # Of a dip that is not longer than the points are apart, the share that is met.
+        wished = int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
+        self._grid = count if zoom else grid_width(count, wished)
         self._known = known or zoom  # Whether a coarser stage saw a change here.
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
