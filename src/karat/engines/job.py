@@ -198,10 +198,6 @@ class Engine(Protocol):
     """Takes jobs, and returns results in the order in which they end. Jobs without a result yet are in flight."""
 
     @property
-    def name(self) -> str:
-        """`local`, `ray` or `slurm`."""
-
-    @property
     def slots(self) -> int:
         """How many jobs may run at once."""
 

@@ -173,7 +173,6 @@ class _Flight(Flight):
 class SlurmEngine:
     """Runs jobs on a Slurm cluster. Its methods are for one thread."""
 
-    name = "slurm"
     abandoned = False
 
     def __init__(self, slurm: Slurm, work: Path, wanted: EngineSettings, notice: Callable[[str], None]) -> None:

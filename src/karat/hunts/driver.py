@@ -23,19 +23,7 @@ from karat.findings import KaratError
 from karat.hunts.attribution import Judge, Measure, attribute, confirm
 from karat.hunts.journal import Journal
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
-from karat.hunts.model import (
-    SEARCH,
-    Ask,
-    ChangeRow,
-    Decision,
-    HuntReport,
-    Metric,
-    Observed,
-    Point,
-    Span,
-    StageRow,
-    Window,
-)
+from karat.hunts.model import Ask, ChangeRow, Decision, HuntReport, Metric, Observed, Point, Span, StageRow, Window
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import NOT_REPRODUCED, build_report, shown_in
 from karat.hunts.report.sentences import change_text, moved_text
@@ -379,7 +367,7 @@ class Blame:
         # No more runs in all than a sweep of the same precision.
         there = sum(not point.missing for point in self._stage.points)
         most = most_runs(self._hunt.settings.search, there)
-        left = most - self._measurer.runs_of(self._stage, (SEARCH, "confirm"), but=f"confirm {self._name}")
+        left = most - self._measurer.runs_of(self._stage, but=f"confirm {self._name}")
         if left < 2 * times:
             said = f"not run again: the {most} runs of a sweep of the same precision were spent"
             tried = (*found.verdict.tried, said)

@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import resources
 from itertools import pairwise
@@ -25,16 +25,7 @@ from karat.engines.job import parse_size
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.hunts.journal import no_journal
 from karat.hunts.probe.metrics import check_metrics
-from karat.hunts.settings import (
-    EDIT,
-    HuntSettings,
-    Stage,
-    check_repositories,
-    mistake,
-    parse_duration,
-    split_command,
-    stages,
-)
+from karat.hunts.settings import EDIT, HuntSettings, check_repositories, mistake, parse_duration, split_command, stages
 from karat.hunts.timelines.timeline import Workspace
 from karat.system.command import Command
 from karat.system.foreign import toml
@@ -142,7 +133,17 @@ def validate(settings: HuntSettings) -> None:
         _expect(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is not None, named)
     check_metrics(probe)
     found = stages(settings)
-    _check_order(found)
+    # Coarse to fine: a stage must be able to look between two points of the one before it.
+    for stage in found:
+        if stage.timeline in {"packages", "values", "split"} and len(found) > 1:
+            said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
+            raise mistake(f"stages: {said}; nothing is finer or coarser than it")
+    for coarse, fine in pairwise(found):
+        if coarse.timeline in _ORDER and fine.timeline in _ORDER:
+            steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
+            closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
+            if steps < 0 or (steps == 0 and not closer):
+                raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
     _check_tables(settings, {stage.timeline for stage in found})
     check_repositories(settings.repositories)
     known = [each.name for each in settings.repositories]
@@ -216,21 +217,6 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
     if settings.containers is not None:
         image = settings.containers.image
         _expect("{date" in image, f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {image!r}")
-
-
-def _check_order(found: Sequence[Stage]) -> None:
-    """Coarse to fine: a stage must be able to look between two points of the one before it."""
-    for stage in found:
-        if stage.timeline in {"packages", "values", "split"} and len(found) > 1:
-            said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
-            raise mistake(f"stages: {said}; nothing is finer or coarser than it")
-    for coarse, fine in pairwise(found):
-        if coarse.timeline not in _ORDER or fine.timeline not in _ORDER:
-            continue
-        steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
-        closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
-        if steps < 0 or (steps == 0 and not closer):
-            raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
 
 
 def _check_first(settings: HuntSettings, first: str) -> None:

@@ -172,10 +172,10 @@ class Measurer:
         free = self._hunt.engine.slots - len(self._flight)
         return int(min(free, self.budget.room(len(self._flight))))
 
-    def runs_of(self, stage: OpenStage, purposes: tuple[str, ...], *, but: str) -> int:
-        """How many of a stage's runs were for purposes that begin so, and not for that one."""
+    def runs_of(self, stage: OpenStage, *, but: str) -> int:
+        """How many of a stage's runs searched or confirmed, and not for that purpose."""
         tried = (one for (key, _), those in self._by_point.items() if key == stage.key for one in those)
-        mine = (one for one in tried if one.purpose.startswith(purposes) and one.purpose != but)
+        mine = (one for one in tried if one.purpose.startswith((SEARCH, "confirm")) and one.purpose != but)
         return sum(not one.shared_with for one in mine)
 
     def stopped(self) -> HuntStopped:

@@ -308,7 +308,6 @@ def _fields(value: Mapping[str, Any], units: dict[str, str], prefix: str, depth:
             yield name, item
 
 
-HEAD = b"SQLite format 3\0"
 _VIEW = "series"
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 

@@ -23,44 +23,21 @@ from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import DetectOptions, Observation, Series
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Point, Runs, Seen, Span, Strategy
+from karat.hunts.search import requests as wishes, spans as moves
 from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
 from karat.hunts.search.observations import count_runs, read_metric
-from karat.hunts.search.requests import (
-    SPECULATION,
-    RunRequest,
-    SearchState,
-    choose,
-    expected_left,
-    grid_requests,
-    grid_width,
-    most_runs,
-    spare_requests,
-    split_requests,
-)
-from karat.hunts.search.spans import (
-    beside_failures,
-    edge_requests,
-    edge_spans,
-    edges,
-    likelier_than_flakes,
-    missed_dips,
-    span_of,
-    spans_of,
-    surely_failing,
-    wide_span_notes,
-)
 from karat.hunts.settings import SearchSettings
 from karat.report.words import count
 
 Levels = Mapping[str, tuple[float, float]]
-_TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
+_TIERS = (1.0, 1.2, wishes.SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
 
 
 class MetricPlan(NamedTuple):
     """What one metric wants, and what is known of it."""
 
     name: str
-    requests: tuple[RunRequest, ...]
+    requests: tuple[wishes.RunRequest, ...]
     spans: tuple[Span, ...] = ()
     flakes: float | None = None
     left: int = 0  # Runs still to come, as far as can be said.
@@ -81,7 +58,7 @@ class Adaptive:
         # counts the points of the first stage, and says nothing of these.
         # Of a dip that is not longer than the points are apart, the share that is met.
         wished = int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
-        self._grid = count if zoom else grid_width(count, wished)
+        self._grid = count if zoom else wishes.grid_width(count, wished)
         self._known = known or zoom  # Whether a coarser stage saw a change here.
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
@@ -103,17 +80,17 @@ class Adaptive:
                 ordered.append((tier, places[tier], (number - done) % len(plans), request))
                 places[tier] += 1
         requests = [request for *_, request in sorted(ordered)]
-        affordable = [one for one in requests if not thrifty or one.rank < SPECULATION]
-        wanted = choose(affordable, allowed)
-        following = choose(affordable, len(wanted) + 4)[len(wanted) :]
+        affordable = [one for one in requests if not thrifty or one.rank < wishes.SPECULATION]
+        wanted = wishes.choose(affordable, allowed)
+        following = wishes.choose(affordable, len(wanted) + 4)[len(wanted) :]
         if not thrifty and any(one.rank < 1 for one in requests):
             # For slots that would be idle. Later there is no use in them: in what is flat, every twentieth point is off by
             # chance, and asks for more.
-            wanted = choose(chain(affordable, spare_requests(self._count, {*seen, *in_flight})), allowed)
+            wanted = wishes.choose(chain(affordable, wishes.spare_requests(self._count, {*seen, *in_flight})), allowed)
         spans = tuple(span for plan in plans for span in plan.spans)
         notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
         if not requests and not in_flight:
-            notes += wide_span_notes(spans)
+            notes += moves.wide_span_notes(spans)
         elif not wanted and not in_flight and room > 0:
             unsettled = tuple(plan.name for plan in waiting)
             share = f"its share of a sweep with {count(self._settings.runs_per_point, 'run')} per point"
@@ -137,7 +114,7 @@ class Adaptive:
         All metrics together have what a sweep of the same precision takes, less what confirms the changes. Once some are
         settled, the others have their share, and no more: they do not hold up those.
         """
-        most = most_runs(self._settings, self._count)
+        most = wishes.most_runs(self._settings, self._count)
         share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
         changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
         kept = min(2 * self._settings.confirmations * len(changes), most // 2)
@@ -145,12 +122,12 @@ class Adaptive:
 
     def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs, room: int) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
-        failing = surely_failing(read.again, read.values, read.failed)
+        failing = moves.surely_failing(read.again, read.values, read.failed)
         failed = read.failed | failing
         dead, again = sorted(read.dead | failing), read.again - failing
-        requests = grid_requests(self._count, self._grid, {*read.values, *in_flight}, dead, again)
+        requests = wishes.grid_requests(self._count, self._grid, {*read.values, *in_flight}, dead, again)
         grid_left = len(requests)
-        requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
+        requests += [wishes.RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
         left, flakes, noise, note = 0, None, None, ""
         if len(read.values) > 1:
@@ -171,23 +148,25 @@ class Adaptive:
                 who, more = ("builds", " (rebuild = 3 finds them)") if builds else ("runs", "")
                 note = f"{metric.name}: {who} of one level differ by {off}: {which} were not looked for{more}"
                 known = levels(smallest=pinned)
-            state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
-            requests += split_requests(state, 1 + 2 * room)
-            spans = spans_of(metric, state.map, read.values, dead, sure, known=self._known)
+            state = wishes.SearchState(
+                map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights
+            )
+            requests += wishes.split_requests(state, 1 + 2 * room)
+            spans = moves.spans_of(metric, state.map, read.values, dead, sure, known=self._known)
             if not metric.binary and not self._known:
                 # What is surely there, and surely smaller than what is wanted, is nothing to report.
                 least = 0.9 * smallest
                 spans = tuple(s for s in spans if abs((s.after or 0) - (s.before or 0)) >= least * abs(s.before or 0))
-            left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
+            left, flakes, noise = wishes.expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
-            found = edges(read.values, failed, self._count)
-            requests += edge_requests(found, dead, in_flight)
+            found = moves.edges(read.values, failed, self._count)
+            requests += moves.edge_requests(found, dead, in_flight)
             tried = {*read.values, *dead, *again, *in_flight}
-            requests += beside_failures(read.values, failed, range(self._count), tried)
-            spans = (*spans, *edge_spans(metric, found, read.values, dead))
+            requests += moves.beside_failures(read.values, failed, range(self._count), tried)
+            spans = (*spans, *moves.edge_spans(metric, found, read.values, dead))
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
         plan = MetricPlan(metric.name, tuple(requests), ordered, flakes, grid_left + left, note, noise)
-        return plan, missed_dips(self._count, read.values, dead, self._rule_out, self._settings.min_dip)
+        return plan, moves.missed_dips(self._count, read.values, dead, self._rule_out, self._settings.min_dip)
 
 
 class Sweep:
@@ -213,7 +192,7 @@ class Sweep:
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count, under=read.under) if read.values else None
-                spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
+                spans += moves.spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
@@ -223,16 +202,16 @@ class Sweep:
                 for step in detect(series, DetectOptions(smallest=smallest)).steps:
                     sides = known[step.last_good], known[step.first_bad]
                     levels = step.before.value, step.after.value
-                    span = span_of(metric, sides, levels, step.confidence, holes)
+                    span = moves.span_of(metric, sides, levels, step.confidence, holes)
                     spans.append(structs.replace(span, sure=step.confidence >= sure))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
-                ends = edges(read.values, failed, self._count)
-                likely = likelier_than_flakes(ends, read.values, failed, self._count)
-                spans += edge_spans(metric, likely, read.values, read.dead - failed)
+                ends = moves.edges(read.values, failed, self._count)
+                likely = moves.likelier_than_flakes(ends, read.values, failed, self._count)
+                spans += moves.edge_spans(metric, likely, read.values, read.dead - failed)
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
-        missed, rate = missed_dips(self._count, tested, dead, "a larger budget"), max(flakes, default=None)
+        missed, rate = moves.missed_dips(self._count, tested, dead, "a larger budget"), max(flakes, default=None)
         return Decision(asks=(), expected_left=len(left), spans=ordered, flake_rate=rate, missed=missed)
 
 
