@@ -20,6 +20,7 @@ from msgspec import structs
 from karat.changepoints.series import Outcome
 from karat.engines.job import open_engine
 from karat.findings import UsageError
+from karat.hunts import settings as tables
 from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
 from karat.hunts.journal import Journal, archive, discard, is_empty, show_command
@@ -33,17 +34,7 @@ from karat.hunts.report.terminal import Listener, find_point, listener_for
 from karat.hunts.search.inference import judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import strategy_for
-from karat.hunts.settings import (
-    HuntSettings,
-    changed_settings,
-    environment_values,
-    parse_duration,
-    redact,
-    settings_json,
-    split_command,
-    stages,
-    without_assignments,
-)
+from karat.hunts.settings import HuntSettings, parse_duration, split_command, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
 from karat.system.command import Command
@@ -75,8 +66,8 @@ def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
         file=str(file.absolute()),
         root=str(place.root),
         hunt=place.hunt,
-        settings=settings_json(settings),
-        command=tuple(map(without_assignments, split_command(settings.probe.command))),
+        settings=tables.settings_json(settings),
+        command=tuple(map(tables.without_assignments, split_command(settings.probe.command))),
         metrics=search_metrics(settings),
     )
 
@@ -105,9 +96,9 @@ def resume_hunt(path: Path, said: Overrides, progress: IO[str] | None, abandoned
         facts = journal.facts()
         file, plain, before = settings_of(journal)
         together = said.over(before)
-        settings = settings_json(apply_overrides(plain, together))
+        settings = tables.settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
-        if changed := changed_settings(facts["settings"], settings):
+        if changed := tables.changed_settings(facts["settings"], settings):
             found = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
             following = Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh")
             raise UsageError(f"{found}: what was measured before and after would not compare", next_command=following)
@@ -174,10 +165,12 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         points = mark_skipped(timeline.points, settings.skip)
         strategy = strategy_for(settings.search, points, search_metrics(settings))
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
-        environment, steps = environment_values(settings), []
+        environment, steps = tables.environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(shlex.join(redact(word, environment) for word in command.argv) for command in job.commands)
+            lines = tuple(
+                shlex.join(tables.redact(word, environment) for word in command.argv) for command in job.commands
+            )
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = tuple(notes_on(timeline, points, settings.skip))
     probe = settings.probe
