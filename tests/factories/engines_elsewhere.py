@@ -35,7 +35,7 @@ class EngineElsewhere:
         )
         self._orders = cast("IO[bytes]", self.process.stdin)
         self._answers = cast("IO[bytes]", self.process.stdout)
-        self.name: str = self._ask("open", kind=kind, **settings)
+        self._ask("open", kind=kind, **settings)
 
     def _ask(self, what: str, **words: Any) -> Any:
         self._orders.write(json.dumps({"what": what, **words}).encode() + b"\n")
@@ -97,7 +97,6 @@ def serve() -> None:
             if what == "open":
                 work = Path(words.pop("work"))
                 engine = open_engine(EngineSettings(**words), work)
-                answer = engine.name
             elif what == "slots":
                 answer = engine.slots
             elif what == "submit":

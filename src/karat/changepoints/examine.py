@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import sqrt
 from statistics import fmean, variance
 from time import perf_counter
@@ -51,6 +52,7 @@ KINDS = {
 
 def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
     labels = [point.label for point in series.observations]
+    made = partial(Finding, path=series.source, metric=series.metric)
     for change in analysis.changes:
         kind, severity = KINDS[change.kind]
         steps = [analysis.steps[number] for number in change.steps]
@@ -67,16 +69,9 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
                 message += f"; it may be anywhere between {labels[step.earliest]} and {labels[step.latest]}"
             if change.kind is not ChangeKind.IMPROVEMENT:
                 then = _between(series, step)
-        yield Finding(
-            kind=kind,
-            severity=severity,
-            message=message,
-            path=series.source,
-            metric=series.metric,
-            where=" … ".join(dict.fromkeys(labels[at] for at in (change.first, change.last))),
-            numbers=_numbers(series, steps, change),
-            next=then,
-        )
+        where = " … ".join(dict.fromkeys(labels[at] for at in (change.first, change.last)))
+        numbers = _numbers(series, steps, change)
+        yield made(kind=kind, severity=severity, message=message, where=where, numbers=numbers, next=then)
 
 
 def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
@@ -91,16 +86,9 @@ def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
     else:
         return
     steps = [newest.step] if newest.step else []
-    yield Finding(
-        kind=kind,
-        severity=severity,
-        message=newest.message,
-        path=series.source,
-        metric=series.metric,
-        where=last.label,
-        numbers=_numbers(series, steps, None),
-        next=_log(last) or (_between(series, steps[0]) if steps else None),
-    )
+    made = partial(Finding, path=series.source, metric=series.metric, where=last.label, message=newest.message)
+    then = _log(last) or (_between(series, steps[0]) if steps else None)
+    yield made(kind=kind, severity=severity, numbers=_numbers(series, steps, None), next=then)
 
 
 def _numbers(series: Series, steps: Sequence[Step], change: SeriesChange | None) -> dict[str, float | int | str | None]:
@@ -210,9 +198,8 @@ def examine(
     """The report of all series; without a single value there is none."""
     started = perf_counter()
     points = [point for one in collected.series for point in one.observations]
-    if not any(
-        point.outcome is Outcome.OK for point in points
-    ):  # a series without any value is not one without changes
+    # A series without any value is not one without changes.
+    if not any(point.outcome is Outcome.OK for point in points):
         outcomes = Counter(point.outcome.value for point in points)
         counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items()) or "no points"
         odd = next((f"; {finding.message}" for finding in collected.findings), "")
@@ -288,10 +275,8 @@ def _moved_at(entry: SeriesReport, label: str) -> bool:
         return False
     starts = [0, *(step.first_bad for step in entry.analysis.steps), len(points)]
     low, high = max(edge for edge in starts if edge <= at), min(edge for edge in starts if edge > at)
-    sides = [
-        [fmean(point.values) for point in side if point.values]
-        for side in (points[max(low, at - _AROUND) : at], points[at : min(high, at + _AROUND)])
-    ]
+    before, after = points[max(low, at - _AROUND) : at], points[at : min(high, at + _AROUND)]
+    sides = [[fmean(point.values) for point in side if point.values] for side in (before, after)]
     if min(map(len, sides)) < FEWEST:
         return False
     error = sqrt(sum(variance(side) / len(side) for side in sides))

@@ -318,11 +318,13 @@ def to_html(report: ChangesReport, command: str) -> str:
 def _chart(entry: SeriesReport) -> Chart:
     points, analysis = entry.series.observations, entry.analysis
     labels = [point.label for point in points]
-    bands = [
-        Band(step.last_good, step.first_bad, _TONES[change.kind], change.message)
-        for change in analysis.changes
-        for step in (analysis.steps[number] for number in change.steps)
-    ]
+    moved = [(change, analysis.steps[number]) for change in analysis.changes for number in change.steps]
+    bands = [Band(step.last_good, step.first_bad, _TONES[change.kind], change.message) for change, step in moved]
+    marks = []
+    for at, point in enumerate(points):
+        if sign := _FAILED.get(point.outcome):
+            tone = "missing" if point.outcome is Outcome.MISSING else "grave"
+            marks.append(Mark(at, sign, tone, f"{point.label}: {point.signature or point.outcome}"))
     return Chart(
         name=f"{entry.series.metric} {entry.series.unit}".strip(),
         labels=labels,
@@ -330,14 +332,5 @@ def _chart(entry: SeriesReport) -> Chart:
         values=[point.values for point in points],
         bands=bands,
         levels=[(level.first, level.last, level.value) for level in analysis.levels] if analysis.steps else (),
-        marks=[
-            Mark(
-                at,
-                _FAILED[point.outcome],
-                "missing" if point.outcome is Outcome.MISSING else "grave",
-                f"{point.label}: {point.signature or point.outcome}",
-            )
-            for at, point in enumerate(points)
-            if point.outcome in _FAILED
-        ],
+        marks=marks,
     )

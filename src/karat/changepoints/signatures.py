@@ -60,7 +60,8 @@ _NUMBER = re.compile(
 )
 """Not the codes of errors: those say what went wrong."""
 _BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
-_STAMP = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
+# What CI and container engines put before a line.
+_STAMP = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)")
 _SPACES = re.compile(r"\s+")
 _IN_GROUP = re.compile(r"^ +[|+] ?")  # What stands before each line of an exception group.
 
@@ -74,12 +75,6 @@ def without_ansi(line: str) -> str:
     return _CONTROL.sub(" ", shown) if _CONTROL.search(shown) else shown
 
 
-def without_timestamp(line: str) -> str:
-    """A line without the time stamp that CI and container engines put before it."""
-    match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
-    return line[match.end() :] if match else line
-
-
 def normalise(message: str) -> str:
     """A message without what differs from night to night; idempotent."""
     text = without_ansi(message)[:LONGEST]
@@ -91,11 +86,6 @@ def normalise(message: str) -> str:
     text = _BYTES.sub("N bytes", _NUMBER.sub("N", text))
     text = _SPACES.sub(" ", text).strip()
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
-
-
-_Clue = tuple[
-    int, str
-]  # Something in the text that may be what it died of, and its rank: 0 says more than 1, and so on.
 
 
 def signature(
@@ -121,7 +111,7 @@ def find_signature(output: bytes | str) -> str:
     """What a text says that its program died of; empty if it says nothing of the kind."""
     found: dict[int, str] = {}
     text = output[-TAIL:] if isinstance(output, str) else output[-TAIL:].decode("utf-8", "replace")
-    lines = [_IN_GROUP.sub("", without_timestamp(without_ansi(line))) for line in text.split("\n")]
+    lines = [_IN_GROUP.sub("", _STAMP.sub("", without_ansi(line))) for line in text.split("\n")]
     for rank, said in _clues(lines):
         # An abort is what became of an exception that was said before it; of errors, the first counts.
         if rank not in found or (rank != 1 and (rank, said) != (0, "SIGABRT")):
@@ -141,8 +131,8 @@ def _signal_name(exit_code: int | None, signal: int | None) -> str:
         return f"signal {signal}"
 
 
-def _clues(lines: list[str]) -> Iterator[_Clue]:
-    """Every clue, from the first line to the last."""
+def _clues(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """What may be what it died of, from the first line to the last; each with its rank: 0 says more than 1, and so on."""
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -151,10 +141,18 @@ def _clues(lines: list[str]) -> Iterator[_Clue]:
             if raised:
                 yield 0, raised
             continue
-        text = line.strip()
-        if text:
-            yield from _clue(text, line, lines[at + 1 : at + 4])
         at += 1
+        text = line.strip()
+        # What one line, outside of a traceback, says.
+        if strong := text and _strong(text, line, lines[at : at + 3]):
+            yield 0, strong
+        elif match := _FRAME.match(text):
+            name = re.split(r"[/\\]", match[1])[-1]
+            yield 3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else ""))
+        elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
+            message = match[match.re.groups]
+            if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
+                yield 2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}"
 
 
 def _traceback(lines: list[str], at: int) -> tuple[int, str]:
@@ -169,19 +167,6 @@ def _traceback(lines: list[str], at: int) -> tuple[int, str]:
             match = _RAISED.fullmatch(text)
             return number + 1, _named(match[1], match[2]) if match else ""
     return len(lines), ""
-
-
-def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
-    """What one line, outside of a traceback, says."""
-    if strong := _strong(text, line, after):
-        yield 0, strong
-    elif match := _FRAME.match(text):
-        name = re.split(r"[/\\]", match[1])[-1]
-        yield 3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else ""))
-    elif match := _COMPILER.fullmatch(text) or _LINKER.fullmatch(text) or _COMPLAINT.fullmatch(text):
-        message = match[match.re.groups]
-        if not _MEASURED.fullmatch(message):  # `error: 0.003` is a measurement, and no complaint
-            yield 2 if match.re is _COMPLAINT else 1, f"error: {normalise(message)}"
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:

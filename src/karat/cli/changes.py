@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 
@@ -100,10 +100,8 @@ def command(
     for name in filter(None, directions):
         # A name that no metric has is a mistake that would turn a failure into a warning.
         if not any(fnmatchcase(metric, name) or metric == name for metric in metrics_there):
-            raise wrong_usage(
-                f"expected --better to name a metric of the series, found {name!r}; there are"
-                f" {', '.join(sorted(metrics_there)[:20])}"
-            )
+            there = ", ".join(sorted(metrics_there)[:20])
+            raise wrong_usage(f"expected --better to name a metric of the series, found {name!r}; there are {there}")
     out.write(json=report.to_json, html=lambda: to_html(report, str(typed())))
     out.tell_ci("karat changes", report.headline(), report.findings)
     out.show(lambda: text_lines(report, everything=everything, width=room_of(sys.stdout)))

@@ -59,9 +59,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """[engine] of hunt.toml."""
 
     kind: Literal["local", "ray", "slurm"] = "local"
-    slots: HowMany = (
-        0  # How many probes may run at once; 0: one, and as many as a cluster has room for (Slurm: 16 at most).
-    )
+    slots: HowMany = 0
+    """How many probes may run at once; 0: one, and as many as a cluster has room for (Slurm: 16 at most)."""
     cores: Share = 0  # Cores per probe, for itself; 0: not divided.
     gpus: Share = 0  # GPUs per probe, for itself.
     memory: str = ""
@@ -141,10 +140,8 @@ def jobs_per_node(there: Mapping[str, float], wanted: Mapping[str, float]) -> in
 
 
 def resources_shown(resources: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"
-        for name, amount in resources.items()
-    )
+    said = (f"{n / 1e9:.3g} GB of memory" if name == "memory" else f"{n:g} {name}" for name, n in resources.items())
+    return ", ".join(said)
 
 
 class ClusterRoom:
@@ -160,12 +157,8 @@ class ClusterRoom:
     ) -> None:
         """`nodes` says what each node has, and stays true for `fresh` seconds; `most` jobs may run, 0: as many as fit."""
         self._cluster, self._nodes, self._needs = cluster, nodes, node_needs(wanted)
-        self._most, self._fresh = most, fresh
+        self._most, self._fresh, self.needs = most, fresh, resources_shown(self._needs)
         self._read_at, self._known = -fresh, 0
-
-    @property
-    def needs(self) -> str:
-        return resources_shown(self._needs)
 
     def slots(self) -> int:
         if time.monotonic() - self._read_at >= self._fresh:
@@ -203,10 +196,6 @@ class Flight(msgspec.Struct):
 
 class Engine(Protocol):
     """Takes jobs, and returns results in the order in which they end. Jobs without a result yet are in flight."""
-
-    @property
-    def name(self) -> str:
-        """`local`, `ray` or `slurm`."""
 
     @property
     def slots(self) -> int:

@@ -134,7 +134,6 @@ class _Ticket(msgspec.Struct):
 class LocalEngine:
     """Runs jobs in slots of this machine. Its methods are for one thread."""
 
-    name = "local"
     abandoned = False
 
     def __init__(self, claim: SlotClaim) -> None:

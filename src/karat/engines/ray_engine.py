@@ -127,8 +127,6 @@ def task_options(resources: Resources) -> dict[str, Any]:
 class RayEngine:
     """Runs jobs on a Ray cluster. Its methods are for one thread."""
 
-    name = "ray"
-
     def __init__(
         self,
         ray: Any,

@@ -122,9 +122,8 @@ class Slurm:
         start = dt.datetime.fromtimestamp(since).strftime("%Y-%m-%dT%H:%M:%S")  # noqa: DTZ006 - as Slurm reads it
         words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--name={name}", f"--starttime={start}"]
         try:
-            done = subprocess.run(
-                [*words, "--format=JobID,ElapsedRaw"], capture_output=True, text=True, timeout=_ANSWER, check=True
-            )
+            words += ["--format=JobID,ElapsedRaw"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER, check=True)
         except (OSError, subprocess.SubprocessError):
             return {}
         rows = (line.split("|") for line in done.stdout.splitlines())
@@ -174,7 +173,6 @@ class _Flight(Flight):
 class SlurmEngine:
     """Runs jobs on a Slurm cluster. Its methods are for one thread."""
 
-    name = "slurm"
     abandoned = False
 
     def __init__(self, slurm: Slurm, work: Path, wanted: EngineSettings, notice: Callable[[str], None]) -> None:
@@ -219,9 +217,9 @@ class SlurmEngine:
     def _send(self) -> None:
         """Whatever came together and needs the same is one array."""
         while self._waiting:
-            first = self._waiting[0].job
-            alike = [flight for flight in self._waiting if flight.job.resources == first.resources]
-            self._waiting = [flight for flight in self._waiting if flight.job.resources != first.resources]
+            needs = self._waiting[0].job.resources
+            alike = [flight for flight in self._waiting if flight.job.resources == needs]
+            self._waiting = [flight for flight in self._waiting if flight.job.resources != needs]
             self._sent += 1
             folder = self._folder / str(self._sent)
             folder.mkdir()
@@ -235,10 +233,9 @@ class SlurmEngine:
             # Slurm stores the environment: no secrets but those that are named, and nothing of a job that karat runs in.
             env = withhold(os.environ, [name for name in passed if name not in EVERYTHING])
             env = {name: value for name, value in env.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
-            number = self._slurm.submit(
-                script, folder, name=self._session, count=len(alike), resources=first.resources, env=env
-            )
-            numbers = [f"{number}_{index}" for index in range(len(alike))] if len(alike) > 1 else [number]
+            name, many = self._session, len(alike)
+            number = self._slurm.submit(script, folder, name=name, count=many, resources=needs, env=env)
+            numbers = [f"{number}_{index}" for index in range(many)] if many > 1 else [number]
             self._flights |= dict(zip(numbers, alike, strict=True))
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
@@ -261,7 +258,13 @@ class SlurmEngine:
             time.sleep(_LOOK if until is None else min(_LOOK, until - now))
 
     def _lost(self, queue: dict[str, QueuedJob]) -> list[JobResult]:
-        self._tell(queue)
+        # Once, that nothing runs, and why.
+        reasons = {job.reason for job in queue.values() if job.state == "PENDING"} - {"None", ""}
+        waits = not any(job.state in {"RUNNING", "COMPLETING"} for job in queue.values()) and reasons
+        said = f"waiting for Slurm to start jobs: {', '.join(sorted(reasons))}" if waits else ""
+        if said and said != self._told:
+            self._notice(said)
+        self._told = said
         self._seconds |= {number: job.seconds for number, job in queue.items() if job.seconds is not None}
         results, now = [], time.monotonic()
         for number, flight in list(self._flights.items()):
@@ -290,15 +293,6 @@ class SlurmEngine:
             said = f"the nodes of the Slurm cluster cannot run karat: expected {there}; found: {ended.lost}"
             raise CannotVerify(said, next_command=f"sinfo  # then {EDIT}")
         return ended
-
-    def _tell(self, queue: dict[str, QueuedJob]) -> None:
-        """Say once that nothing runs, and why."""
-        reasons = {job.reason for job in queue.values() if job.state == "PENDING"} - {"None", ""}
-        waits = not any(job.state in {"RUNNING", "COMPLETING"} for job in queue.values()) and reasons
-        said = f"waiting for Slurm to start jobs: {', '.join(sorted(reasons))}" if waits else ""
-        if said and said != self._told:
-            self._notice(said)
-        self._told = said
 
     def cancel(self, key: str) -> None:
         self._waiting = [flight for flight in self._waiting if flight.job.key != key]

@@ -223,12 +223,10 @@ class Supervisor:
         # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
         table = processes()
         strays = {pid: table[pid] for pid in self._new(table)}
-        env, nothing = {name: value for name, value in order["env"].items() if name != MARK}, subprocess.DEVNULL
+        env, null = {name: value for name, value in order["env"].items() if name != MARK}, subprocess.DEVNULL
         for words in order["when_killed"]:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-                subprocess.run(
-                    words, env=env, stdin=nothing, stdout=nothing, stderr=nothing, timeout=_AFTERWARDS, check=False
-                )
+                subprocess.run(words, env=env, stdin=null, stdout=null, stderr=null, timeout=_AFTERWARDS, check=False)
 
         def left_over(table: Table) -> set[int]:
             """The same processes, with another parent perhaps, and all that descends from them."""

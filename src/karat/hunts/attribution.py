@@ -177,11 +177,9 @@ class Swaps:
 
 def combined(one: Observed, other: Observed) -> Observed:
     names = dict.fromkeys((*one.values, *other.values))
-    return Observed(
-        values={n: (*one.values.get(n, ()), *other.values.get(n, ())) for n in names},
-        outcomes=(*one.outcomes, *other.outcomes),
-        signatures=(*one.signatures, *other.signatures),
-    )
+    values = {n: (*one.values.get(n, ()), *other.values.get(n, ())) for n in names}
+    outcomes, signatures = (*one.outcomes, *other.outcomes), (*one.signatures, *other.signatures)
+    return Observed(values=values, outcomes=outcomes, signatures=signatures)
 
 
 def attribute(timeline: Timeline, old: Point, new: Point, metric: Metric, measure: Measure, judge: Judge) -> Verdict:

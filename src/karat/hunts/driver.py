@@ -23,19 +23,7 @@ from karat.findings import KaratError
 from karat.hunts.attribution import Judge, Measure, attribute, confirm
 from karat.hunts.journal import Journal
 from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
-from karat.hunts.model import (
-    SEARCH,
-    Ask,
-    ChangeRow,
-    Decision,
-    HuntReport,
-    Metric,
-    Observed,
-    Point,
-    Span,
-    StageRow,
-    Window,
-)
+from karat.hunts.model import Ask, ChangeRow, Decision, HuntReport, Metric, Observed, Point, Span, StageRow, Window
 from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import NOT_REPRODUCED, build_report, shown_in
 from karat.hunts.report.sentences import change_text, moved_text
@@ -43,7 +31,7 @@ from karat.hunts.report.terminal import Listener
 from karat.hunts.search.inference import PairJudgement, judge
 from karat.hunts.search.observations import observed_in
 from karat.hunts.search.requests import most_runs, spare_requests
-from karat.hunts.search.strategies import open_strategy
+from karat.hunts.search.strategies import strategy_for
 from karat.hunts.settings import HuntSettings, Stage, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
@@ -122,10 +110,9 @@ class Driver:
         notes = notes_on(stage.timeline, stage.points, self._hunt.settings.skip if depth == 0 else ())
         if wanted and not shown_in(decision.spans, wanted):
             # A merged branch has an explanation of its own.
-            why = stage.timeline.absent or (
-                "what is put under test here may be another build or environment than at the coarser stage, or nothing was "
-                "rebuilt; `karat hunt show POINT` says what was under test"
-            )
+            usual = "what is put under test here may be another build or environment than at the coarser stage"
+            usual += ", or nothing was rebuilt; `karat hunt show POINT` says what was under test"
+            why = stage.timeline.absent or usual
             notes.append(f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): {why}")
             self._listener.said(notes[-1])
         self._journal.finish_stage(row.key, [scrub(note, secrets_in(os.environ)) for note in notes])
@@ -142,15 +129,7 @@ class Driver:
         if breaks:  # it may come and go
             settings = structs.replace(settings, strategy="adaptive")
         tips = [Ask(index=at, why="end of a branch") for begin in breaks for at in (begin - 1, begin)]
-        strategy = open_strategy(
-            settings,
-            len(points),
-            self._hunt.metrics,
-            missing=[index for index, point in enumerate(points) if point.missing],
-            names=[point.id for point in points],
-            levels=levels or None,
-            weights=[point.weight for point in points],
-        )
+        strategy = strategy_for(settings, points, self._hunt.metrics, levels or None)
         indices = {point.id: index for index, point in enumerate(points)}
         seen: dict[int, Observed] = {}
 
@@ -204,13 +183,8 @@ class Driver:
         search, missed = self._hunt.settings.search, decision.missed
         left = self._measurer.budget.room(0) - 2 * search.confirmations * len(decision.spans)
         wished = search.strategy == "adaptive" and search.min_dip and missed is not None and missed.chance > 0
-        if (
-            not wished
-            or self._measurer.in_flight
-            or stage.window is not None
-            or len(self._stages) > 1
-            or not 0 < left < inf
-        ):
+        busy = self._measurer.in_flight or stage.window is not None or len(self._stages) > 1
+        if not wished or busy or not 0 < left < inf:
             return ()
         tried = {*seen, *(at for at, point in enumerate(stage.points) if point.missing)}
         spare = islice(spare_requests(len(stage.points), tried), int(min(left, self._measurer.room)))
@@ -306,10 +280,8 @@ class Driver:
             old, new = self._ends(row.key, whose, points[site.good], points[site.bad])
             config = self._config(depth + 1)
             # What was really under test at each, the last time it was.
-            tried = (
-                [one.identity for one in self._journal.attempts(row.key, at.id) if one.identity] for at in (old, new)
-            )
-            seen_at = [known[-1] if known else {} for known in tried]
+            tried = (reversed(self._journal.attempts(row.key, at.id)) for at in (old, new))
+            seen_at = [next((one.identity for one in those if one.identity), {}) for those in tried]
             child = StageRow(
                 key=whose.zoom,
                 title=config.text,
@@ -395,7 +367,7 @@ class Blame:
         # No more runs in all than a sweep of the same precision.
         there = sum(not point.missing for point in self._stage.points)
         most = most_runs(self._hunt.settings.search, there)
-        left = most - self._measurer.runs_of(self._stage, (SEARCH, "confirm"), but=f"confirm {self._name}")
+        left = most - self._measurer.runs_of(self._stage, but=f"confirm {self._name}")
         if left < 2 * times:
             said = f"not run again: the {most} runs of a sweep of the same precision were spent"
             tried = (*found.verdict.tried, said)

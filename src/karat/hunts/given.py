@@ -19,18 +19,9 @@ import msgspec
 
 from karat.changepoints.series import Better
 from karat.findings import CannotVerify, UsageError
+from karat.hunts import settings as tables
 from karat.hunts.hunt_toml import repository_around, validate
-from karat.hunts.settings import (
-    CheckoutSettings,
-    CrashSettings,
-    HuntSettings,
-    MetricSettings,
-    PackageSettings,
-    ProbeSettings,
-    RepositorySettings,
-    SplitSettings,
-    ValueSettings,
-)
+from karat.hunts.settings import HuntSettings, MetricSettings, PackageSettings, ProbeSettings
 from karat.hunts.timelines.locks import read_sides
 from karat.system.git import resolve, run_git
 
@@ -68,7 +59,7 @@ def split_settings(asked: Asked, folder: Path, *, code: str, packages: str, **mo
     first, dots, last = code.partition("..")
     more |= _code(asked, folder, {"good": first or "HEAD", "bad": last or "HEAD" if dots else first or "HEAD"})
     split = {name: more.pop(name) for name in ("python", "index", "requires", "no_deps") if name in more}
-    return _checked(name="split", stages=("split",), split=SplitSettings(old=old, new=new, **split), **more)
+    return _checked(name="split", stages=("split",), split=tables.SplitSettings(old=old, new=new, **split), **more)
 
 
 def run_settings(
@@ -79,7 +70,7 @@ def run_settings(
         raise _wrong("expected one of --commits, --releases and --values, found several")
     if values is not None:
         texts = tuple(text.strip() for text in values.split(",") if text.strip())
-        return _checked(name="values", stages=("values",), probe=_probe(asked), values=ValueSettings(list=texts))
+        return _checked(name="values", stages=("values",), probe=_probe(asked), values=tables.ValueSettings(list=texts))
     if releases is not None:
         name, _, between = releases.partition("==")
         start, _, end = between.partition("..")
@@ -115,8 +106,8 @@ def _wrong(said: str) -> UsageError:
     return UsageError(said, next_command="karat hunt --help")
 
 
-def _checked(**tables: Any) -> HuntSettings:
-    settings = HuntSettings(**tables)
+def _checked(**named: Any) -> HuntSettings:
+    settings = HuntSettings(**named)
     try:
         validate(settings)
     except UsageError as error:
@@ -125,7 +116,7 @@ def _checked(**tables: Any) -> HuntSettings:
 
 
 def _probe(asked: Asked, words: Sequence[str] = ()) -> ProbeSettings:
-    crash = None if asked.metrics() else CrashSettings(pattern=asked.crash or "")
+    crash = None if asked.metrics() else tables.CrashSettings(pattern=asked.crash or "")
     limits: dict[str, Any] = {"timeout": asked.timeout, "repeats": asked.repeats}
     return ProbeSettings(command=tuple(words or asked.command), metrics=asked.metrics(), crash=crash, **limits)
 
@@ -159,6 +150,6 @@ def _code(asked: Asked, folder: Path, ends: Mapping[str, Any]) -> dict[str, Any]
     probe = _probe(asked, [word(text) for text in asked.command])
     return {
         "probe": msgspec.structs.replace(probe, setup=(*_COPY, f"{{root}}/{here['URL']}", *copied) if copied else ()),
-        "repositories": (RepositorySettings(name=CODE, url=here["URL"], branch=here["BRANCH"]),),
-        "commits": CheckoutSettings(build=asked.build, **found),
+        "repositories": (tables.RepositorySettings(name=CODE, url=here["URL"], branch=here["BRANCH"]),),
+        "commits": tables.CheckoutSettings(build=asked.build, **found),
     }

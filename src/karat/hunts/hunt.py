@@ -20,6 +20,7 @@ from msgspec import structs
 from karat.changepoints.series import Outcome
 from karat.engines.job import open_engine
 from karat.findings import UsageError
+from karat.hunts import settings as tables
 from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
 from karat.hunts.hunt_toml import Overrides, apply_overrides, hunt_name, ignore_in_git, read, workspace_of
 from karat.hunts.journal import Journal, archive, discard, is_empty, show_command
@@ -32,18 +33,8 @@ from karat.hunts.report.sentences import duration, listed
 from karat.hunts.report.terminal import Listener, find_point, listener_for
 from karat.hunts.search.inference import judge
 from karat.hunts.search.observations import observed_in
-from karat.hunts.search.strategies import open_strategy
-from karat.hunts.settings import (
-    HuntSettings,
-    changed_settings,
-    environment_values,
-    parse_duration,
-    redact,
-    settings_json,
-    split_command,
-    stages,
-    without_assignments,
-)
+from karat.hunts.search.strategies import strategy_for
+from karat.hunts.settings import HuntSettings, parse_duration, split_command, stages
 from karat.hunts.timelines.timeline import Workspace, mark_skipped, notes_on, open_timeline
 from karat.report.words import count
 from karat.system.command import Command
@@ -75,8 +66,8 @@ def hunt_row(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
         file=str(file.absolute()),
         root=str(place.root),
         hunt=place.hunt,
-        settings=settings_json(settings),
-        command=tuple(map(without_assignments, split_command(settings.probe.command))),
+        settings=tables.settings_json(settings),
+        command=tuple(map(tables.without_assignments, split_command(settings.probe.command))),
         metrics=search_metrics(settings),
     )
 
@@ -99,20 +90,18 @@ def settings_of(journal: Journal) -> tuple[Path, HuntSettings, Overrides]:
     return file, plain, journal.fact("overrides", Overrides, "{}")
 
 
-def resume_hunt(
-    path: Path, overrides: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]
-) -> HuntReport:
+def resume_hunt(path: Path, said: Overrides, progress: IO[str] | None, abandoned: Callable[[], None]) -> HuntReport:
     """Go on with the hunt of a journal, with what options say now, and otherwise with what they said when it began."""
     with Journal.resume(path) as journal:
         facts = journal.facts()
         file, plain, before = settings_of(journal)
-        together = overrides.over(before)
-        settings = settings_json(apply_overrides(plain, together))
+        together = said.over(before)
+        settings = tables.settings_json(apply_overrides(plain, together))
         journal.fact("settings", dict[str, Any])  # or it is damaged
-        if changed := changed_settings(facts["settings"], settings):
-            said = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
+        if changed := tables.changed_settings(facts["settings"], settings):
+            found = f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}"
             following = Command("karat", "hunt", "run", str(file), "--journal", str(path), "--fresh")
-            raise UsageError(f"{said}: what was measured before and after would not compare", next_command=following)
+            raise UsageError(f"{found}: what was measured before and after would not compare", next_command=following)
         journal.set_fact("settings", settings)
         return hunt_into(journal, file, plain, together, progress, abandoned)
 
@@ -174,20 +163,14 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     wanted = stages(settings)
     with closing(open_timeline(settings, wanted[0], None, place)) as timeline:
         points = mark_skipped(timeline.points, settings.skip)
-        missing = [index for index, point in enumerate(points) if point.missing]
-        strategy = open_strategy(
-            settings.search,
-            len(points),
-            search_metrics(settings),
-            missing=missing,
-            names=[point.id for point in points],
-            weights=[point.weight for point in points],
-        )
+        strategy = strategy_for(settings.search, points, search_metrics(settings))
         decision = strategy.decide({}, {}, max(1, settings.engine.slots))
-        environment, steps = environment_values(settings), []
+        environment, steps = tables.environment_values(settings), []
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
-            lines = tuple(shlex.join(redact(word, environment) for word in command.argv) for command in job.commands)
+            lines = tuple(
+                shlex.join(tables.redact(word, environment) for word in command.argv) for command in job.commands
+            )
             steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = tuple(notes_on(timeline, points, settings.skip))
     probe = settings.probe
@@ -196,7 +179,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         points=points,
         first=tuple(steps),
         expected=decision.expected_left,
-        sweep=len(points) - len(missing),
+        sweep=sum(not point.missing for point in points),
         longest=parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
         slots=max(1, settings.engine.slots),
         gpus=settings.engine.gpus,
@@ -261,7 +244,15 @@ def try_point(
     key, point = find_point(journal, name, stage)
     file, plain, overrides = settings_of(journal)
     settings, place = apply_overrides(plain, overrides), workspace_of(file, plain)
-    wanted = [point] if against is None else [_other(journal, key, point, against), point]
+    wanted = [point]
+    if against == "parent":
+        before = next((old for old, new in pairwise(journal.points(key)) if new.id == point.id), None)
+        if before is None:
+            wrong = f"--against parent: expected a point before {point.label}, found none"
+            raise UsageError(wrong, next_command=Command("karat", "hunt", "status", str(journal.path)))
+        wanted = [before, point]
+    elif against is not None:
+        wanted = [find_point(journal, against, key)[1], point]
     row, known, attempts = journal.stage(key), stages(settings), list[Attempt]()
     ignore_in_git(place)
     # In a work area of its own: the hunt may be running.
@@ -286,16 +277,6 @@ def try_point(
         judged = judge(old, new, metric, smallest=search.smallest, confidence=search.confidence)
         verdicts[metric.name] = judged.verdict
     return Tried(stage=key, points=tuple(wanted), attempts=tuple(attempts), verdicts=verdicts)
-
-
-def _other(journal: Journal, stage: str, point: Point, name: str) -> Point:
-    if name != "parent":
-        return find_point(journal, name, stage)[1]
-    for parent, one in pairwise(journal.points(stage)):
-        if one.id == point.id:
-            return parent
-    said = f"--against parent: expected a point before {point.label}, found none"
-    raise UsageError(said, next_command=Command("karat", "hunt", "status", str(journal.path)))
 
 
 def script_of(journal: Journal, name: str, stage: str | None) -> str:

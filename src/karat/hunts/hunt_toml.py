@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import resources
 from itertools import pairwise
@@ -25,16 +25,7 @@ from karat.engines.job import parse_size
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.hunts.journal import no_journal
 from karat.hunts.probe.metrics import check_metrics
-from karat.hunts.settings import (
-    EDIT,
-    HuntSettings,
-    Stage,
-    check_repositories,
-    mistake,
-    parse_duration,
-    split_command,
-    stages,
-)
+from karat.hunts.settings import EDIT, HuntSettings, check_repositories, mistake, parse_duration, split_command, stages
 from karat.hunts.timelines.timeline import Workspace
 from karat.system.command import Command
 from karat.system.foreign import toml
@@ -87,11 +78,8 @@ def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
         validate(settings)
     except msgspec.ValidationError as error:
         # As a person counts: `probe.metrics[0].which` is `probe.metrics number 1: which`.
-        said = re.sub(
-            r"\[(\d+)\](\.?)",
-            lambda found: f" number {int(found[1]) + 1}{': ' if found[2] else ''}",
-            in_our_words(str(error), HuntSettings),
-        )
+        said = in_our_words(str(error), HuntSettings)
+        said = re.sub(r"\[(\d+)\](\.?)", lambda found: f" number {int(found[1]) + 1}{found[2] and ': '}", said)
         raise UsageError(f"{path.name}: {_cut(said)}", next_command=edit) from error
     except UsageError as error:
         # The file is what to edit, unless the mistake names something better.
@@ -145,7 +133,17 @@ def validate(settings: HuntSettings) -> None:
         _expect(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is not None, named)
     check_metrics(probe)
     found = stages(settings)
-    _check_order(found)
+    # Coarse to fine: a stage must be able to look between two points of the one before it.
+    for stage in found:
+        if stage.timeline in {"packages", "values", "split"} and len(found) > 1:
+            said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
+            raise mistake(f"stages: {said}; nothing is finer or coarser than it")
+    for coarse, fine in pairwise(found):
+        if coarse.timeline in _ORDER and fine.timeline in _ORDER:
+            steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
+            closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
+            if steps < 0 or (steps == 0 and not closer):
+                raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
     _check_tables(settings, {stage.timeline for stage in found})
     check_repositories(settings.repositories)
     known = [each.name for each in settings.repositories]
@@ -221,21 +219,6 @@ def _check_tables(settings: HuntSettings, timelines: set[str]) -> None:
         _expect("{date" in image, f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {image!r}")
 
 
-def _check_order(found: Sequence[Stage]) -> None:
-    """Coarse to fine: a stage must be able to look between two points of the one before it."""
-    for stage in found:
-        if stage.timeline in {"packages", "values", "split"} and len(found) > 1:
-            said = f"expected {stage.timeline} alone, found it among {len(found)} stages"
-            raise mistake(f"stages: {said}; nothing is finer or coarser than it")
-    for coarse, fine in pairwise(found):
-        if coarse.timeline not in _ORDER or fine.timeline not in _ORDER:
-            continue
-        steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
-        closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
-        if steps < 0 or (steps == 0 and not closer):
-            raise mistake(f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}")
-
-
 def _check_first(settings: HuntSettings, first: str) -> None:
     """The first stage has no coarser one that says where to look."""
     if first == "containers" and settings.containers is not None:
@@ -297,9 +280,8 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         for key in ("max_runs", "max_time", "max_cost"):
             # Whoever has nothing left means nothing, and not no limit.
             value = parse_duration(wanted[key]) if key == "max_time" and wanted[key] is not None else wanted[key]
-            _expect(
-                value != 0, f"search.{key}: expected more than 0, found {wanted[key]}; without it there is no limit"
-            )
+            least = f"search.{key}: expected more than 0, found {wanted[key]}; without it there is no limit"
+            _expect(value != 0, least)
     except UsageError as error:
         raise _wrong_option(str(error)) from error
     return changed

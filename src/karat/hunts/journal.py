@@ -337,18 +337,12 @@ class Journal:
 
     def every_point(self) -> tuple[tuple[str, Point], ...]:
         """Stage and point, mixed ones included, in the order of the stages."""
-        rows = self._rows(
-            tuple[str, str],
-            "SELECT p.stage, p.document FROM points AS p JOIN stages AS s ON s.key = p.stage "
-            "ORDER BY s.ordinal, p.position IS NULL, p.position, p.id",
-        )
-        return tuple((stage, self._read(text, Point)) for stage, text in rows)
+        sql = "SELECT stage, document FROM points JOIN stages ON key = stage ORDER BY ordinal, position NULLS LAST, id"
+        return tuple((stage, self._read(text, Point)) for stage, text in self._rows(tuple[str, str], sql))
 
     def attempts(self, stage: str | None = None, point: str | None = None) -> tuple[Attempt, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
-        sql = (
-            "SELECT document FROM attempts WHERE (?1 IS NULL OR stage = ?1) AND (?2 IS NULL OR point = ?2) ORDER BY id"
-        )
+        sql = "SELECT document FROM attempts WHERE ifnull(stage = ?1, 1) AND ifnull(point = ?2, 1) ORDER BY id"
         return tuple(self._read(text, Attempt) for (text,) in self._rows(tuple[str], sql, stage, point))
 
     def runs(self) -> int:
@@ -405,12 +399,8 @@ class Journal:
             raise CannotVerify(said, next_command=resume_command(str(path)))
         from karat import __version__
 
-        facts = {
-            **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
-            "command": _text(hunt.command),
-            "karat": __version__,
-            "state": "running",
-        }
+        facts = {name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")}
+        facts |= {"command": _text(hunt.command), "karat": __version__, "state": "running"}
         # All in one transaction: a journal is whole, or it is empty.
         with journal._writing() as db:
             for statement in STATEMENTS:
@@ -438,13 +428,15 @@ class Journal:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
 
+    def _write(self, sql: str, *values: Any, durable: bool = True) -> None:
+        with self._writing(durable=durable) as db:
+            db.execute(sql, values)
+
     def set_fact(self, key: str, value: str) -> None:
-        with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO hunt VALUES (?, ?)", (key, value))
+        self._write("INSERT OR REPLACE INTO hunt VALUES (?, ?)", key, value)
 
     def add_event(self, message: str, stage: str = "") -> None:
-        with self._writing() as db:
-            db.execute("INSERT INTO events (at, stage, message) VALUES (?, ?, ?)", (time.time(), stage, message))
+        self._write("INSERT INTO events (at, stage, message) VALUES (?, ?, ?)", time.time(), stage, message)
 
     def begin_stage(self, stage: StageRow, points: Sequence[Point]) -> None:
         window = None if stage.window is None else _text(stage.window)
@@ -457,8 +449,7 @@ class Journal:
             db.executemany(_POINT, [_point_row(stage.key, i, p) for i, p in enumerate(points)])
 
     def add_mixed_point(self, stage: str, point: Point) -> None:
-        with self._writing() as db:
-            db.execute(f"{_POINT} ON CONFLICT DO NOTHING", _point_row(stage, None, point))
+        self._write(f"{_POINT} ON CONFLICT DO NOTHING", *_point_row(stage, None, point))
 
     def update_point(self, stage: str, position: int, point: Point) -> None:
         """A point is available now that was not, or the other way round."""
@@ -468,22 +459,18 @@ class Journal:
 
     def save_decision(self, stage: str, decision: Decision) -> None:
         """Keep what is known of a stage; it can be worked out again."""
-        with self._writing(durable=False) as db:
-            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_text(decision), stage))
+        self._write("UPDATE stages SET decision = ? WHERE key = ?", _text(decision), stage, durable=False)
 
     def finish_stage(self, stage: str, notes: Sequence[str] = ()) -> None:
-        with self._writing() as db:
-            db.execute("UPDATE stages SET state = 'done', notes = ? WHERE key = ?", (_text(notes), stage))
+        self._write("UPDATE stages SET state = 'done', notes = ? WHERE key = ?", _text(notes), stage)
 
     def run_started(self, stage: str, point: str, number: int, why: str) -> None:
-        with self._writing(durable=False) as db:
-            row = (stage, point, number, why, time.time())
-            db.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?)", row)
+        row = (stage, point, number, why, time.time())
+        self._write("INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?)", *row, durable=False)
 
     def clear_running(self) -> None:
         """Nothing is under way: the hunt begins, or has ended."""
-        with self._writing() as db:
-            db.execute("DELETE FROM running")
+        self._write("DELETE FROM running")
 
     def add_attempt(self, attempt: Attempt, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
         """Keep an attempt with all that belongs to it, all or nothing."""
@@ -508,8 +495,7 @@ class Journal:
                 db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), zlib.compress(cut_log(log))))
 
     def save_change(self, stage: str, number: int, found: ChangeRow) -> None:
-        with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found)))
+        self._write("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", stage, number, _text(found))
 
     def _read(self, text: str, shape: Any) -> Any:
         try:

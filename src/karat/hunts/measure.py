@@ -38,12 +38,6 @@ class Limit(NamedTuple):
     used: float
     text: str  # Of what it is spent: `40 runs`, `10 min`.
 
-    @property
-    def more(self) -> tuple[str, str]:
-        """The option with twice as much as was used, for a resume."""
-        twice = math.ceil(2 * max(self.most, self.used))
-        return self.option, f"{twice} s" if self.option == "--max-time" else str(twice)
-
 
 class Budget:
     """Runs, time at work and cost, over all stages and all resumes. What the journal has counts."""
@@ -178,16 +172,19 @@ class Measurer:
         free = self._hunt.engine.slots - len(self._flight)
         return int(min(free, self.budget.room(len(self._flight))))
 
-    def runs_of(self, stage: OpenStage, purposes: tuple[str, ...], *, but: str) -> int:
-        """How many of a stage's runs were for purposes that begin so, and not for that one."""
+    def runs_of(self, stage: OpenStage, *, but: str) -> int:
+        """How many of a stage's runs searched or confirmed, and not for that purpose."""
         tried = (one for (key, _), those in self._by_point.items() if key == stage.key for one in those)
-        mine = (one for one in tried if one.purpose.startswith(purposes) and one.purpose != but)
+        mine = (one for one in tried if one.purpose.startswith((SEARCH, "confirm")) and one.purpose != but)
         return sum(not one.shared_with for one in mine)
 
     def stopped(self) -> HuntStopped:
         if (spent := self.budget.spent) is None:
             return HuntStopped("there is no slot to run anything in")
-        return HuntStopped(f"the budget of {spent.text} is spent", spent.more)
+        # For a resume: the option with twice as much as was used.
+        twice = math.ceil(2 * max(spent.most, spent.used))
+        more = (spent.option, f"{twice} s" if spent.option == "--max-time" else str(twice))
+        return HuntStopped(f"the budget of {spent.text} is spent", more)
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
         """Those of one purpose at a point that say something.
@@ -282,14 +279,12 @@ class Measurer:
 
     def _finish(self, result: JobResult) -> RunningAttempt:
         run = self._flight.pop(result.key)
-        attempt = read_attempt(
-            result, self._hunt.settings, stage=run.stage.key, point=run.point, number=run.number, place=self._hunt.place
-        )
+        hunt, key = self._hunt, run.stage.key
+        attempt = read_attempt(result, hunt.settings, stage=key, point=run.point, number=run.number, place=hunt.place)
         signature, note = self._redacted(attempt.signature), self._redacted(attempt.note)
         cost = self.budget.price(run.job, result, first=run.number == 1)
-        attempt = structs.replace(
-            attempt, signature=signature, note=note, why=run.why, cost=cost, purpose=run.purpose, lost=bool(result.lost)
-        )
+        attempt = structs.replace(attempt, signature=signature, note=note, why=run.why, cost=cost)
+        attempt = structs.replace(attempt, purpose=run.purpose, lost=bool(result.lost))
         if result.shared and not attempt.signature:  # else: another commit than the point's was under test
             # The attempts of the first point at which this was under test.
             those = self._originals.get(attempt.identity_key, [])

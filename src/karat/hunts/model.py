@@ -103,9 +103,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     better: Better | None = None
     threshold: float | None = None  # For bisect: worse than this is bad.
-    lowest: bool = (
-        False  # Of the repeats of one attempt the lowest counts, not the median: noise only makes a time longer.
-    )
+    lowest: bool = False
+    """Of the repeats of one attempt the lowest counts, not the median: noise only makes a time longer."""
     binary: bool = False  # Good or bad, 0 or 1: a test, a crash; may be flaky.
     unit: str = ""
 
@@ -153,9 +152,8 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: float  # From run to run of one build.
     build: float = 0.0  # From build to build of one level: a claim is made only beyond that.
     worker: float = 0.0
-    time: float = (
-        0.0  # From worker to worker, and over time (drift, day and night): both were taken out of every number.
-    )
+    time: float = 0.0
+    """From worker to worker, and over time (drift, day and night): both were taken out of every number."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -211,19 +211,13 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_runs: Annotated[int, Meta(ge=0)] = 0
     max_time: Duration = 0
     max_cost: Amount = 0  # Budgets of the whole hunt; 0: no limit. What costs how much is in [cost].
-    runs_per_point: AtLeastOne = (
-        3  # A stage takes no more runs than a sweep with so many per point, confirming included.
-    )
+    runs_per_point: AtLeastOne = 3
+    """A stage takes no more runs than a sweep with so many per point, confirming included."""
     good: str = ""
     bad: str = ""  # Bisect: the known points.
     confirmations: HowMany = 2  # How often the culprit and its parent are run again at the end, at least.
     attribution: bool = True
     priors: bool = True  # Whether what commits touch says where to look first; nothing is excluded by it.
-
-    @property
-    def thrifty(self) -> bool:
-        """Whether every run counts, so that none should be a guess."""
-        return bool(self.max_runs or self.max_cost)
 
 
 class CostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,10 +345,8 @@ def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", each.name) or each.name == IMAGE:
             letters = f"letters, digits, '.', '_', '+' and '-' (and not {IMAGE!r})"
             raise mistake(f"repositories: expected a name of {letters}, found {each.name!r}")
-    for what, words in (
-        ("name", [each.name for each in repositories]),
-        ("variable", [each.commit_variable for each in repositories]),
-    ):
+    told = {"name": [one.name for one in repositories], "variable": [one.commit_variable for one in repositories]}
+    for what, words in told.items():
         for word, count in Counter(words).items():
             if count > 1:
                 raise mistake(f"repositories: expected each {what} once, found {word!r} {count} times")

@@ -35,7 +35,6 @@ _OPTIONS: Mapping[str, Any] = {
     # Of a whole request, body and all; what has fallen silent is noticed by the one above.
     "timeout": timedelta(hours=6),
 }
-_RETRY: Mapping[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 # With any of these set, there are credentials, or somebody has said that there are none.
 _SIGNING: Mapping[str, tuple[str, ...]] = {
@@ -90,11 +89,8 @@ def parse_address(url: str) -> BucketAddress:
     bucket, _, prefix = rest.partition("/")
     if not found or scheme not in _SIGNING or not re.fullmatch(r"[\w.-]+", bucket) or "?" in prefix:
         # What was found is not repeated: a query may be a signature, a user a password.
-        raise UsageError(
-            "expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, without user "
-            "or query, found something else",
-            next_command="karat refresh --help",
-        )
+        forms = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, without user or query"
+        raise UsageError(f"expected {forms}, found something else", next_command="karat refresh --help")
     return BucketAddress(scheme=scheme, bucket=bucket, prefix=prefix.strip("/"))
 
 
@@ -133,7 +129,7 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     http = allows_http(address.scheme, os.environ)
     more: dict[str, Any] = {"skip_signature": True} if anonymous else {}
     more["client_options"] = {**_OPTIONS, "allow_http": http}
-    more["retry_config"] = dict(_RETRY)
+    more["retry_config"] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
     if address.prefix:
         more["prefix"] = address.prefix
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}

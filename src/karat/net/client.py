@@ -409,11 +409,9 @@ class Client:
         until = self.retry.clock() + seconds
         if seconds > self.retry.limit_wait:
             when = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-            raise Unanswered(
-                f"the rate limit of {origin[1]} is used up; expected it to reset within "
-                f"{self.retry.limit_wait / 60:.0f} minutes, found that it does at {when}",
-                next_command=self.advice.again if self.token else self.advice.login,
-            )
+            said = f"expected it to reset within {self.retry.limit_wait / 60:.0f} minutes, found that it does at {when}"
+            following = self.advice.again if self.token else self.advice.login
+            raise Unanswered(f"the rate limit of {origin[1]} is used up; {said}", next_command=following)
         with self._lock:
             before = self._not_before.get(origin, 0.0)
             self._not_before[origin] = max(before, until)

@@ -65,10 +65,8 @@ def _root(url: str, name: str) -> str:
         sound = False
     if not sound or parts.username or parts.password or parts.query or parts.fragment:
         # What was found is not repeated: whoever puts a password there would read it in a log.
-        raise UsageError(
-            f"expected the URL of a server in {name} (https://host/path, without user or query), found something else",
-            next_command=Command("unset", name),
-        )
+        said = f"expected the URL of a server in {name} (https://host/path, without user or query)"
+        raise UsageError(f"{said}, found something else", next_command=Command("unset", name))
     return url.rstrip("/")
 
 
@@ -87,11 +85,8 @@ def github_token(env: Mapping[str, str], host: str = "github.com") -> Token | No
 
 def gitlab_token(env: Mapping[str, str]) -> Token | None:
     """The token for GitLab: a person's, a read-only one, or that of the running job."""
-    for name, header in (
-        ("GITLAB_TOKEN", "PRIVATE-TOKEN"),
-        ("RO_API_TOKEN", "PRIVATE-TOKEN"),
-        ("CI_JOB_TOKEN", "JOB-TOKEN"),
-    ):
+    headers = {"GITLAB_TOKEN": "PRIVATE-TOKEN", "RO_API_TOKEN": "PRIVATE-TOKEN", "CI_JOB_TOKEN": "JOB-TOKEN"}
+    for name, header in headers.items():
         if text := env.get(name, "").strip():
             return Token(secret=_secret(text, name), header=header, found_in=name)
     return None

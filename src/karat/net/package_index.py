@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-from karat.net.client import Advice, Client, Reply, Retry, basic_token
+from karat.net.client import Advice, Client, Retry, basic_token
 from karat.net.transport import shown
 from karat.system.command import Command
 from karat.system.foreign.limits import INDEX
@@ -100,39 +100,28 @@ class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def files(address: IndexAddress, name: str) -> tuple[IndexFile, ...]:
-    answer = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT)
+    parts, most = urlsplit(address.url), INDEX.value()
+    # Who logs in is no part of the URL: that goes into a header of its own.
+    parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    url = f"{urlunsplit(parts)}/{quote(plain_name(name))}/"
+    token = basic_token(*address.credentials, address.origin) if address.credentials else None
+    look = Command("curl", "-I", url)
+    root, advice = f"{parts.scheme}://{parts.netloc}", Advice(again=look, login=look)
+    with closing(Client(root, token, retry=RETRY, advice=advice)) as client:
+        answer = client.fetch(url, {"Accept": _ACCEPT}, most=most)
+    there = Command("curl", "-I", shown(str(answer.url)))
+    if len(answer.body) > most:
+        said = f"expected a list of files from {address.shown}, found more than {most:,} bytes; {INDEX.setting}"
+        raise CannotVerify(said, next_command=there)
     if answer.status == 404:
         said = f"packages.name: expected a project that {address.shown} has, found none called {name!r}"
         raise UsageError(said, next_command="edit hunt.toml")
     if answer.status != 200:
-        raise CannotVerify(
-            f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",
-            next_command=Command("curl", "-I", shown(str(answer.url))),
-        )
+        said = f"expected the package index {address.shown} ({address.origin}) to list files"
+        raise CannotVerify(f"{said}, found HTTP {answer.status}", next_command=there)
     if answer.headers.get("content-type", "").partition(";")[0].strip().endswith("json"):
         return tuple(_of_json(answer.body, address))
     return tuple(_of_html(answer.body.decode("utf-8", "replace")))
-
-
-def _plain(url: str) -> str:
-    """The URL without who logs in: that goes into a header of its own."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _get(address: IndexAddress, url: str, accept: str) -> Reply:
-    parts, credentials = urlsplit(url), address.credentials
-    token = basic_token(*credentials, address.origin) if credentials else None
-    look = Command("curl", "-I", _plain(url))
-    root, advice = f"{parts.scheme}://{parts.netloc}", Advice(again=look, login=look)
-    with closing(Client(root, token, retry=RETRY, advice=advice)) as client:
-        reply = client.fetch(url, {"Accept": accept}, most=INDEX.value())
-    if len(reply.body) > INDEX.value():
-        said = (
-            f"expected a list of files from {address.shown}, found more than {INDEX.value():,} bytes; {INDEX.setting}"
-        )
-        raise CannotVerify(said, next_command=Command("curl", "-I", shown(str(reply.url))))
-    return reply
 
 
 def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
@@ -144,13 +133,9 @@ def _of_json(body: bytes, address: IndexAddress) -> Iterator[IndexFile]:
     for file in listed if isinstance(listed, list) else ():
         if isinstance(file, dict) and isinstance(file.get("filename"), str):
             python, yanked = file.get("requires-python"), file.get("yanked", False)
-            reason = yanked if isinstance(yanked, str) else ""
-            yield IndexFile(
-                filename=file["filename"],
-                requires_python=python if isinstance(python, str) else "",
-                yanked=None if yanked is None or yanked is False else reason,
-                uploaded=_moment(file.get("upload-time")),
-            )
+            needs, reason = (text if isinstance(text, str) else "" for text in (python, yanked))
+            why, uploaded = None if yanked is None or yanked is False else reason, _moment(file.get("upload-time"))
+            yield IndexFile(filename=file["filename"], requires_python=needs, yanked=why, uploaded=uploaded)
 
 
 def _moment(value: Any) -> dt.datetime | None:
@@ -167,9 +152,6 @@ def _of_html(text: str) -> Iterator[IndexFile]:
             attributes = {name.lower(): unescape(value[1:-1]) for name, value in _ATTRIBUTE.findall(tag)}
             path = urlsplit(attributes.get("href", "")).path
             if filename := unquote(path).rpartition("/")[2]:
-                yield IndexFile(
-                    filename=filename,
-                    requires_python=attributes.get("data-requires-python", ""),
-                    yanked=attributes.get("data-yanked"),
-                    uploaded=_moment(attributes.get("data-upload-time")),
-                )
+                python, yanked = attributes.get("data-requires-python", ""), attributes.get("data-yanked")
+                uploaded = _moment(attributes.get("data-upload-time"))
+                yield IndexFile(filename=filename, requires_python=python, yanked=yanked, uploaded=uploaded)

@@ -16,7 +16,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -179,9 +179,8 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Token | None:
         return None
     program = f"docker-credential-{helper}"
     try:
-        done = subprocess.run(
-            [program, "get"], input=server.encode(), check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env
-        )
+        words, given = [program, "get"], server.encode()
+        done = subprocess.run(words, input=given, check=False, capture_output=True, timeout=_HELPER_SECONDS, env=env)
         answer = msgspec.json.decode(done.stdout, type=_Helped)
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired):
         return None
@@ -266,8 +265,14 @@ class Authorizer:
             realm = httpx.URL("")
         if realm.scheme not in {"http", "https"} or not realm.host:
             raise self._cannot("expected it to name a place that gives tokens; it does not")
-        asked = {"service": challenge.service, "scope": scope}
-        answer, trouble = self._answered(realm, asked, login if is_private(realm) else None)
+        url = realm.copy_merge_params({"service": challenge.service, "scope": scope})
+        answer, credential = None, (login.header, login.value()) if login and is_private(realm) else None
+        try:
+            answer = read_reply(self._transport.send("GET", url, {}, credential), LARGEST, self._seconds)
+            trouble = f"HTTP {answer.status}"
+        except httpx.RequestError as error:
+            # Only its name: it holds the request, and with it the login.
+            trouble = type(error).__name__
         if answer is not None and answer.status in {401, 403}:
             return ""
         if answer is not None and answer.status == 200:
@@ -285,40 +290,24 @@ class Authorizer:
         self._trouble = (time.monotonic(), Trouble(said, status, headers))
         raise self._trouble[1]
 
-    def _answered(self, realm: httpx.URL, asked: Mapping[str, str], login: Token | None) -> tuple[Reply | None, str]:
-        """The realm's answer, and its trouble in a word."""
-        import httpx
-
-        url = realm.copy_merge_params(asked)
-        try:
-            response = self._transport.send("GET", url, {}, (login.header, login.value()) if login else None)
-            answer = read_reply(response, LARGEST, self._seconds)
-        except httpx.RequestError as error:
-            # Only its name: it holds the request, and with it the login.
-            return None, type(error).__name__
-        return answer, f"HTTP {answer.status}"
-
     def _cannot(self, message: str) -> CannotVerify:
         return CannotVerify(f"{self._host}: {message}", next_command=self._advice)
 
 
 def challenge_of(headers: list[str]) -> Challenge | None:
     """The challenge that can be answered, a realm's before a password's."""
-    found = {each.scheme: each for text in headers for each in _challenges(text)}
+    found: dict[str, Challenge] = {}
+    for text in headers:
+        place = 0
+        while scheme := _SCHEME.match(text, place):  # one header may hold several
+            values: dict[str, str] = {}
+            kind, place = scheme[1].lower(), scheme.end()
+            while parameter := _PARAMETER.match(text, place):
+                name, quoted, bare = parameter.groups()
+                values[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+                place = parameter.end()
+            found[kind] = Challenge(scheme=kind, realm=values.get("realm", ""), service=values.get("service", ""))
     return found.get("bearer") or found.get("basic")
-
-
-def _challenges(text: str) -> Iterator[Challenge]:
-    """One header may hold several."""
-    place = 0
-    while scheme := _SCHEME.match(text, place):
-        values: dict[str, str] = {}
-        place = scheme.end()
-        while parameter := _PARAMETER.match(text, place):
-            name, quoted, bare = parameter.groups()
-            values[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
-            place = parameter.end()
-        yield Challenge(scheme=scheme[1].lower(), realm=values.get("realm", ""), service=values.get("service", ""))
 
 
 class _Platform(msgspec.Struct, frozen=True):
@@ -452,9 +441,8 @@ class Registry:
         try:
             return msgspec.json.decode(body, type=kind)
         except (ValueError, RecursionError) as error:
-            raise self._cannot(
-                f"expected a manifest or configuration in {name}, found something else: {error}"
-            ) from error
+            said = f"expected a manifest or configuration in {name}, found something else: {error}"
+            raise self._cannot(said) from error
 
     def _body(self, response: Reply, name: str) -> bytes:
         if response.status != 200:

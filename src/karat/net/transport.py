@@ -195,19 +195,15 @@ def discard(response: httpx.Response) -> None:
         response.close()
 
 
-class _Filter(logging.Filter):
-    def filter(self, _record: logging.LogRecord) -> bool:
-        return not getattr(_thread, "silent", False)
-
-
-_FILTER = _Filter()
+def _is_heard(_record: logging.LogRecord) -> bool:
+    return not getattr(_thread, "silent", False)
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
     """Nothing of what this thread sends or receives meanwhile is logged, whatever logs are on; others keep theirs."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_FILTER)
+        logging.getLogger(name).addFilter(_is_heard)
     before = getattr(_thread, "silent", False)
     _thread.silent = True
     try:

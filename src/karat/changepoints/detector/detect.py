@@ -17,7 +17,6 @@ from functools import partial
 from itertools import pairwise
 from math import hypot
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +96,10 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
             )
         )
     notes: tuple[str, ...] = ()
+    far = np.zeros(0, dtype=np.int64)  # Positions of values that are far off their level.
+    if len(known) >= FEWEST and found.noise > 0:
+        parts = np.split(values, [cut.at for cut in found.cuts])
+        far = np.flatnonzero(np.abs(np.concatenate([part - np.median(part) for part in parts])) > _WILD * found.noise)
     if len(known) < FEWEST:
         word = "observation has" if len(known) == 1 else "observations have"
         notes = (f"{len(known)} {word} a value; a change can be told from {FEWEST} on",)
@@ -105,7 +108,7 @@ def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         steps=tuple(steps),
         levels=levels,
         changes=name_changes(series, steps, levels, _slow_and_noisy(series, values, known, found)),
-        outliers=tuple(known[index] for index in _outliers(values, found)),
+        outliers=tuple(known[index] for index in far.tolist()),
         noise="" if season is None else season.words,
         notes=notes,
     )
@@ -119,22 +122,13 @@ def steps(values: npt.ArrayLike, options: DetectOptions = _DEFAULT) -> tuple[Lev
 
 
 def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segmented:
-    plain = scale(values)
+    scaled, unit, rounding = scale(values)
     if values.shape[0] < FEWEST:
-        noise = robust_spread(plain.values - np.median(plain.values)) if values.shape[0] else 0.0
-        return Segmented((), 0.0, noise * plain.scale)
-    found = segment(plain.values, options, floor=max(plain.floor, sampling / plain.scale))
-    trends = (t._replace(before=t.before * plain.scale, after=t.after * plain.scale) for t in found.trends)
-    return found._replace(noise=found.noise * plain.scale, trends=tuple(trends))
-
-
-def _outliers(values: Floats, found: Segmented) -> list[int]:
-    """Positions of values that are far off their level."""
-    if values.shape[0] < FEWEST or found.noise <= 0:
-        return []
-    parts = np.split(values, [cut.at for cut in found.cuts])
-    residuals = np.concatenate([part - np.median(part) for part in parts])
-    return [int(index) for index in np.flatnonzero(np.abs(residuals) > _WILD * found.noise)]
+        noise = robust_spread(scaled - np.median(scaled)) if values.shape[0] else 0.0
+        return Segmented((), 0.0, noise * unit)
+    found = segment(scaled, options, floor=max(rounding, sampling / unit))
+    trends = (t._replace(before=t.before * unit, after=t.after * unit) for t in found.trends)
+    return found._replace(noise=found.noise * unit, trends=tuple(trends))
 
 
 def level(values: Floats, first: int, last: int, *, noise: float, rho: float, sure: float) -> Level:
@@ -154,16 +148,9 @@ def level(values: Floats, first: int, last: int, *, noise: float, rho: float, su
     return Level(value=value, low=low, high=high, spread=spread, count=count, first=first, last=last)
 
 
-class ScaledValues(NamedTuple):
-    """Values about 1 in size."""
-
-    values: Floats
-    scale: float
-    floor: float  # Noise that there is, seen or not, in the scaled values: rounding.
-
-
-def scale(values: Floats) -> ScaledValues:
-    """Values in units of their usual size, so that squares neither overflow nor vanish.
+def scale(values: Floats) -> tuple[Floats, float, float]:
+    """Values in units of their usual size, so that squares neither overflow nor vanish; that size; and their rounding:
+    noise that there is, seen or not.
 
     What differs by less than arithmetic does is made equal; values a million times the usual size are large enough.
     """
@@ -177,10 +164,10 @@ def scale(values: Floats) -> ScaledValues:
     if scale < _DIMMEST * largest or scale == 0:
         scale = largest
     if scale == 0:
-        return ScaledValues(np.zeros_like(values), 1.0, _FLOAT_NOISE)
+        return np.zeros_like(values), 1.0, _FLOAT_NOISE
     ratios = np.round(np.clip(values, -_LARGEST * scale, _LARGEST * scale) / scale, _DIGITS)
     rounding = _QUANTISED * _resolution(ratios * scale, scale) / scale
-    return ScaledValues(ratios, scale, max(_FLOAT_NOISE, rounding))
+    return ratios, scale, max(_FLOAT_NOISE, rounding)
 
 
 def _resolution(values: Floats, scale: float) -> float:
@@ -197,34 +184,28 @@ def _resolution(values: Floats, scale: float) -> float:
 
 def _slow_and_noisy(series: Series, values: Floats, known: Sequence[int], found: Segmented) -> Iterator[SeriesChange]:
     label = [point.label for point in series.observations]
-    for trend in found.trends:
-        first, last = known[trend.first], known[trend.last]
-        said = f"{'rose' if trend.after > trend.before else 'fell'} slowly from {trend.before:.6g} to {trend.after:.6g}"
-        yield SeriesChange(
-            kind=ChangeKind.TREND,
-            metric=series.metric,
-            first=first,
-            last=last,
-            before=trend.before,
-            after=trend.after,
-            p_value=trend.p_value,
-            confidence=1 - trend.p_value,
-            message=f"{series.metric} {said} between {label[first]} and {label[last]}",
-        )
+    made = []
+    for first, last, before, after, p_value in found.trends:
+        verb, ends = "rose" if after > before else "fell", (known[first], known[last])
+        said = f"{verb} slowly from {before:.6g} to {after:.6g} between {label[ends[0]]} and {label[ends[1]]}"
+        made.append((ChangeKind.TREND, ends, before, after, p_value, said))
     edges = [0, *(cut.at for cut in found.noise_cuts), len(known)]
     spreads = [robust_spread(np.diff(values[a:b])) / np.sqrt(2) for a, b in pairwise(edges)]
     for cut, end, (before, after) in zip(found.noise_cuts, edges[2:], pairwise(spreads), strict=True):
-        more = "noisier" if after > before else "calmer"
+        more, ends = "noisier" if after > before else "calmer", (known[cut.at], known[end - 1])
+        said = f"became {more} at {label[ends[0]]}: ±{before:.3g} before, ±{after:.3g} since"
+        made.append((ChangeKind.NOISE, ends, before, after, cut.p_value, said))
+    for kind, ends, before, after, p_value, said in made:
         yield SeriesChange(
-            kind=ChangeKind.NOISE,
+            kind=kind,
             metric=series.metric,
-            first=known[cut.at],
-            last=known[end - 1],
+            first=ends[0],
+            last=ends[1],
             before=before,
             after=after,
-            p_value=cut.p_value,
-            confidence=1 - cut.p_value,
-            message=f"{series.metric} became {more} at {label[known[cut.at]]}: ±{before:.3g} before, ±{after:.3g} since",
+            p_value=p_value,
+            confidence=1 - p_value,
+            message=f"{series.metric} {said}",
         )
 
 
@@ -298,10 +279,8 @@ def _crashes_and_gaps(series: Series) -> Iterator[SeriesChange]:
             verb = verbs.get(first.outcome, "is missing" if len(run) == 1 else "are missing")
             where = f"at {first.label}" if first is last else f"from {first.label} to {last.label}"
             said = f": {first.signature}" if first.signature and kind is ChangeKind.CRASH else ""
-            message, signature = f"{count} {verb} {where}{said}", first.signature
-            yield SeriesChange(
-                kind=kind, metric=series.metric, first=run[0], last=run[-1], signature=signature, message=message
-            )
+            text, why = f"{count} {verb} {where}{said}", first.signature
+            yield SeriesChange(kind=kind, metric=series.metric, first=run[0], last=run[-1], signature=why, message=text)
 
 
 def _runs(series: Series, wanted: Sequence[Outcome], bridge: Sequence[Outcome]) -> Iterator[list[int]]:
@@ -356,8 +335,13 @@ def newest(
     values = np.array([mean(i.values) for i in items if i.outcome is Outcome.OK and i.values])
     p_value = _far_out(values)
     where = f"{series.metric} at {last.label} is {values[-1]:.6g}, on a level of {home.value:.6g}"
-    needed = _needed(series, options) if p_value <= _OFF else None
-    if needed is None:
+    # How many more points like the newest the detector would need to report a change.
+    for needed in range(1, _MOST_NEEDED + 1) if p_value <= _OFF else ():
+        grown = (*series.observations, *[last] * needed)
+        seen = detect(structs.replace(series, observations=grown), options)
+        if seen.steps and seen.steps[-1].after.count <= needed + 2:
+            break
+    else:
         return Newest(verdict="same", p_value=p_value, step=None, message=where)
     points = "1 more point" if needed == 1 else f"{needed} more points"
     said = f"{where}: too far off for chance, too few to tell; {points} like it would"
@@ -379,13 +363,3 @@ def _far_out(values: Floats) -> float:
     if spread <= 0:
         return 0.0 if distance > 0 and others.size >= FEWEST else counted
     return min(counted, 2 * NormalDist().cdf(-distance / (2 * spread)))
-
-
-def _needed(series: Series, options: DetectOptions) -> int | None:
-    """How many more points like the newest the detector would need to report a change; None: many."""
-    for more in range(1, _MOST_NEEDED + 1):
-        grown = (*series.observations, *[series.observations[-1]] * more)
-        analysis = detect(structs.replace(series, observations=grown), options)
-        if analysis.steps and analysis.steps[-1].after.count <= more + 2:
-            return more
-    return None

@@ -94,7 +94,8 @@ def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> 
     n = values.shape[0]
     if n < _FEW:
         chance, few = _cuts_of_few(values, floor=floor, fewest=options.min_points)
-        found = few if chance <= options.false_alarms and not _too_small(values, few, options) else ()
+        small = _small(pieces(few, n).medians(values), options).any()
+        found = few if chance <= options.false_alarms and not small else ()
         judged = _Judged(np.full(len(found), chance), 0.0, floor)
         return Segmented(tuple(_placed(values, found, judged, options)), 0.0, _noise(values, found, floor))
     scales, noise_cuts = noise_scales(values, options)
@@ -122,9 +123,8 @@ def noise_scales(values: Floats, options: DetectOptions) -> tuple[Floats, tuple[
     usual = float(np.median(sizes))
     if n < 5 * _STRETCH or usual <= 0:
         return np.ones(n), ()
-    generous = msgspec.structs.replace(
-        options, false_alarms=max(_GENEROUS, options.false_alarms), min_points=_STRETCH, smallest=0
-    )
+    rate = max(_GENEROUS, options.false_alarms)
+    generous = msgspec.structs.replace(options, false_alarms=rate, min_points=_STRETCH, smallest=0)
     logs = np.log(sizes + usual / 5)
     places, judged = _cuts(_row(logs, np.ones(n - 1), 1e-12, generous))
     chances = dict(zip(places, judged.p_values, strict=True))
@@ -152,14 +152,12 @@ def _row(values: Floats, scales: Floats, floor: float, options: DetectOptions) -
 
 def _cuts(row: _Row) -> tuple[list[int], _Judged]:
     """The cuts that stand, the weakest taken back first."""
-    n = row.values.shape[0]
+    n, fewest = row.values.shape[0], row.options.min_points
     # About zero, and in units of their noise, so that sums lose no digits.
     largest = float(row.scales.max())
     weights = (largest / np.maximum(row.scales, largest * _CALMEST)) ** 2
     centred = (row.calm - np.median(row.calm)) / largest
-    cuts = _best_partition(
-        centred, weights, _candidates(centred, weights, row.options.min_points), row.options.min_points
-    )
+    cuts = _best_partition(centred, weights, _candidates(centred, weights, fewest), fewest)
     modes = bool(cuts) and two_modes(row.values)
     while cuts:
         judged = _judge(row, cuts, modes=modes)
@@ -185,7 +183,12 @@ def _cuts(row: _Row) -> tuple[list[int], _Judged]:
                 last = number
             else:
                 kept.append(cut)
-        cuts = _settled(row.calm, kept, row.options.min_points)
+        # Each where it fits best between its neighbours.
+        for number in range(len(kept)):
+            start = kept[number - 1] if number else 0
+            stop = kept[number + 1] if number + 1 < len(kept) else n
+            kept[number] = start + fewest + int(np.argmax(explained_by_split(row.calm[start:stop], fewest)[0]))
+        cuts = kept
     rho = autocorrelation(row.values, row.scales, ())
     return [], _Judged(np.zeros(0), rho, robust_spread(row.values - np.median(row.values)))
 
@@ -245,10 +248,6 @@ def _small(levels: Floats, options: DetectOptions) -> np.ndarray:
     return np.asarray(np.abs(np.diff(levels)) < options.smallest * np.abs(levels[:-1]))
 
 
-def _too_small(values: Floats, cuts: Sequence[int], options: DetectOptions) -> bool:
-    return bool(_small(pieces(cuts, values.shape[0]).medians(values), options).any())
-
-
 def _candidates(values: Floats, weights: Floats, fewest: int) -> list[int]:
     """Where the values on either side differ most, in windows of every size."""
     n = values.shape[0]
@@ -301,17 +300,6 @@ def _best_partition(values: Floats, weights: Floats, places: Sequence[int], fewe
         found.append(int(at[stop]))
         stop = int(last[stop])
     return found[::-1]
-
-
-def _settled(values: Floats, cuts: Sequence[int], fewest: int) -> list[int]:
-    """Each cut where it fits best between its neighbours."""
-    moved = list(cuts)
-    for number in range(len(moved)):
-        start = moved[number - 1] if number else 0
-        stop = moved[number + 1] if number + 1 < len(moved) else values.shape[0]
-        explained, _ = explained_by_split(values[start:stop], fewest)
-        moved[number] = start + fewest + int(np.argmax(explained))
-    return moved
 
 
 def _placed(values: Floats, cuts: Sequence[int], judged: _Judged, options: DetectOptions) -> Iterator[LevelCut]:

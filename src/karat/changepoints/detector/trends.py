@@ -59,9 +59,8 @@ def without_trends(
             stop += 1
         # The longest first: a slope with a step in it is two slopes and a step.
         for last in range(stop, number - 1, -1):
-            slope = _slope(
-                values, edges[number : last + 3], noise, _SURE if last == stop and whole else _SURE_OF_A_PART
-            )
+            sure = _SURE if last == stop and whole else _SURE_OF_A_PART
+            slope = _slope(values, edges[number : last + 3], noise, sure)
             if slope is not None:
                 found.append(Trend(*slope, float(p_values[number : last + 1].min())))
                 number = last + 1
@@ -153,10 +152,8 @@ def find_season(values: Floats, times: Sequence[datetime | None] = ()) -> Season
         clear = (ratio ** (1 / 3) - (1 - 2 / (9 * degrees))) / np.sqrt(2 / (9 * degrees))
         share = 1 - (total - explained) / (n - degrees) / (total / n)
         # It comes in each quarter as in the others; steps do not.
-        cells = groups + counts.size * (np.arange(n) * _CYCLES // n)
-        table = np.bincount(cells, rest, _CYCLES * counts.size) / np.maximum(
-            np.bincount(cells, minlength=_CYCLES * counts.size), 1
-        )
+        cells, most = groups + counts.size * (np.arange(n) * _CYCLES // n), _CYCLES * counts.size
+        table = np.bincount(cells, rest, most) / np.maximum(np.bincount(cells, minlength=most), 1)
         quarters = table.reshape(_CYCLES, counts.size)
         others = quarters.sum(axis=0) - quarters
         sizes = np.sqrt((quarters**2).sum(axis=1) * (others**2).sum(axis=1))

@@ -48,7 +48,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
         there = blobs.read([change.new for *_, change in past if change.new], GOLDEN.value())
         for commit, _, change in past:
             data = next(there) if change.new else None
-            read.append(_cells(commit, change.path, data, options, odd) if change.new else None)
+            read.append(_cells(commit, change.path, data, options.step, odd) if change.new else None)
     known = dict.fromkeys(name for cells in read if cells for name in cells)
     wanted = {one: [name for name in known if name == one or fnmatchcase(name, one)] for one in options.metrics}
     if nobody := next((one for one, names in wanted.items() if not names), None):
@@ -67,14 +67,11 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
         none = dict.fromkeys(metrics, sheets.BROKEN if change.new else sheets.MISSING)
         label, log = f"{commit[:10]} {when:%Y-%m-%d}", f"{commit}:{change.path}"
         rows.append(SheetRow(label=label, cells=none if cells is None else cells, when=when, log=log))
-    return Sheet(
-        source=path, metrics=metrics, rows=tuple(rows), findings=odd.findings(), notes=tuple(notes), ordered=True
-    )
+    found, told = odd.findings(), tuple(notes)
+    return Sheet(source=path, metrics=metrics, rows=tuple(rows), findings=found, notes=told, ordered=True)
 
 
-def _cells(
-    commit: str, path: str, data: bytes | int | None, options: ReadOptions, odd: LimitedFindings
-) -> dict[str, Cell] | None:
+def _cells(commit: str, path: str, data: bytes | int | None, step: str, odd: LimitedFindings) -> dict[str, Cell] | None:
     """Metric → value in one version; None if it cannot be read."""
     short = commit[:10]
     if data is None:
@@ -83,7 +80,7 @@ def _cells(
         return None
     reading = Reading(None, (too_long(data),)) if isinstance(data, int) else read_golden(data)
     if reading.golden is not None:
-        return values_of(reading.golden, options.step)
+        return values_of(reading.golden, step)
     said = reading.findings[0].message if reading.findings else "it is no golden"
     message = f"version {short}: {said}; it counts as a point that could not be tried"
     odd.add(warn("unreadable", message, path=path, where=short, next=Command("git", "show", f"{commit}:{path}")))
@@ -97,12 +94,8 @@ def values_of(golden: Golden, step: str) -> dict[str, Cell]:
         return {**curves, **scalars}
     pairs: Iterable[tuple[str, object]] = ()
     if isinstance(golden, Table):
-        pairs = (
-            (f"{'/'.join(key)} {column}", cell)
-            for key, cells in golden.rows.items()
-            for column, cell in zip(golden.columns, cells, strict=False)
-            if column not in golden.key
-        )
+        cells = ((key, *pair) for key, row in golden.rows.items() for pair in zip(golden.columns, row, strict=False))
+        pairs = ((f"{'/'.join(key)} {column}", cell) for key, column, cell in cells if column not in golden.key)
     elif isinstance(golden, Document) and isinstance(golden.value, dict):
         pairs = flat(golden.value)
     found: dict[str, Cell] = {}

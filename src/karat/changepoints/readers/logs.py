@@ -117,6 +117,7 @@ class LogSearch(SearchTimer):
 Found: TypeAlias = tuple[Mapping[str, Sequence[float]], bytes]
 """The values of each metric in a log, and its end."""
 
+Look = Callable[[str, LogSearch], Found]  # Reads the log of that path.
 _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 """A line that begins with the time of day, whose hour is no part of a file's name."""
 
@@ -129,7 +130,7 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
             return found, stream.read(TAIL)
 
     source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
-    return _sheet(_metrics(options), find_logs(words, options.root), source, options, look)
+    return _sheet(lambda: find_logs(words, options.root), source, options, look)
 
 
 def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
@@ -150,29 +151,19 @@ def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: Read
     def look(path: str, search: LogSearch) -> Found:
         return search.in_lines(logs[path]), b"\n".join(logs[path])
 
-    return _sheet(_metrics(options), list(logs), source, options, look)
+    return _sheet(lambda: list(logs), source, options, look)
 
 
-def _metrics(options: ReadOptions) -> list[LogMetric]:
+def _sheet(find: Callable[[], Sequence[str]], source: str, options: ReadOptions, look: Look) -> Sheet:
     if not options.metrics:
         said = "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none"
         raise wrong_usage(said)
     metrics = [log_metric(text) for text in options.metrics]
-    names = [metric.name for metric in metrics]
-    if len(set(names)) < len(names):
-        said = f"expected a name of its own for every --metric, found {', '.join(names)}"
+    called = tuple(metric.name for metric in metrics)
+    if len(set(called)) < len(called):
+        said = f"expected a name of its own for every --metric, found {', '.join(called)}"
         raise wrong_usage(f"{said}; name their groups, as (?P<speed>[0-9.]+)")
-    return metrics
-
-
-def _sheet(
-    metrics: Sequence[LogMetric],
-    paths: Sequence[str],
-    source: str,
-    options: ReadOptions,
-    look: Callable[[str, LogSearch], Found],
-) -> Sheet:
-    odd = LimitedFindings()
+    odd, paths = LimitedFindings(), find()
     names = read_names(paths)
     for path in paths:
         if path not in names.found:
@@ -190,19 +181,12 @@ def _sheet(
         folder, _, file = path.rpartition("/")
         label = name.label if seen[folder, name.label] == 1 else file
         rows.append(SheetRow(label=label, cells=cells[path], at=name.at, when=when, log=path))
-    return Sheet(
-        source=source,
-        metrics=tuple(metric.name for metric in metrics),
-        rows=tuple(rows),
-        findings=odd.findings(),
-        notes=notes,
-        ordered=names.kind in {"commit", "name"},
-    )
+    fixed = names.kind in {"commit", "name"}
+    return Sheet(source=source, metrics=called, rows=tuple(rows), findings=odd.findings(), notes=notes, ordered=fixed)
 
 
-def _cells(
-    path: str, search: LogSearch, look: Callable[[str, LogSearch], Found], odd: LimitedFindings
-) -> dict[str, Cell]:
+def _cells(path: str, search: LogSearch, look: Look, odd: LimitedFindings) -> dict[str, Cell]:
+    """Samples, or why there are none: no image of that night, one that could not be started, or what the log names."""
     try:
         found, tail = look(path, search)
     except OSError as error:
@@ -212,11 +196,6 @@ def _cells(
     if search.odd:
         said = f"expected a number where --metric matches, found {search.odd[0]!r}; it was ignored"
         odd.add(warn("unreadable", said, path=path))
-    return _marked(found, tail)
-
-
-def _marked(found: Mapping[str, Sequence[float]], tail: bytes) -> dict[str, Cell]:
-    """Samples, or why there are none: no image of that night, one that could not be started, or what the log names."""
     none = sheets.MISSING
     never_ran = len(tail) < _SHORT and b"Traceback" not in tail
     if all(found.values()) or (never_ran and _NO_IMAGE.search(tail)):
@@ -252,8 +231,6 @@ def _order(
     return known, {path: order[commits[path]][1] for path in known}, ("in the order of git's history",)
 
 
-Kind = Literal["date", "day", "commit", "name"]
-
 _DATE = re.compile(r"(?<!\d)(\d{4})([-_.]?)(\d{2})\2(\d{2})(?!\d{3})")
 _HOURS = re.compile(r"[-_.T ]?(\d{2})(?:[-_.:h]?(\d{2})(?:[-_.:m]?(\d{2}))?)?(?:\.\d+)?Z?(?!\d)")
 _DAY = re.compile(r"(?<![\d.])(\d{2})([-_])(\d{2})(?:[-_](\d{2}))?(?!\d)")
@@ -274,7 +251,7 @@ class LogName(msgspec.Struct, frozen=True, kw_only=True):
 class LogNames(msgspec.Struct, frozen=True, kw_only=True):
     """What the names of all logs say: one kind for all."""
 
-    kind: Kind
+    kind: Literal["date", "day", "commit", "name"]
     found: Mapping[str, LogName]  # Those that say it; others are left out.
 
 
@@ -297,9 +274,7 @@ def read_names(paths: Sequence[str]) -> LogNames:
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A key that puts run-9 before run-10."""
     parts = re.split(r"(\d+)", text)
-    return [
-        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part
-    ]
+    return [(0, int(p[:4000]), "") if p.isdecimal() and p.isascii() else (1, 0, p) for p in parts if p]
 
 
 def _dated(name: str) -> LogName | None:
@@ -346,7 +321,8 @@ def _moment(year: int, month: int, day: int, hour: int = 0, minute: int = 0, sec
 
 def _with_years(found: Mapping[str, LogName]) -> dict[str, LogName]:
     """Months and days in the order in which they were: nights from November to February are of two years."""
-    day_of = {path: name.at.timetuple().tm_yday for path, name in found.items() if name.at is not None}
+    moments = {path: name.at for path, name in found.items() if name.at is not None}
+    day_of = {path: at.timetuple().tm_yday for path, at in moments.items()}
     days = sorted(set(day_of.values()))
     # The nights begin behind the longest pause, if that is not at the year's end.
     longest, start = max(((after - before, after) for before, after in pairwise(days)), default=(0, days[0]))
@@ -354,11 +330,8 @@ def _with_years(found: Mapping[str, LogName]) -> dict[str, LogName]:
         start = days[0]
     # The year of the leap day is a leap year.
     base = _BEFORE_LEAP if 60 in days and start > 60 else _LEAP
-    return {
-        path: LogName(label=name.label, at=name.at.replace(year=base + (day_of[path] < start)))
-        for path, name in found.items()
-        if name.at is not None
-    }
+    years = {path: base + (day < start) for path, day in day_of.items()}
+    return {path: LogName(label=found[path].label, at=at.replace(year=years[path])) for path, at in moments.items()}
 
 
 def commit_order(commits: tuple[str, ...], start: Path) -> dict[str, tuple[int, datetime]]:

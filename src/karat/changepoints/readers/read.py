@@ -22,15 +22,7 @@ from msgspec import structs
 
 from karat.changepoints.readers import sheets
 from karat.changepoints.readers.sheets import NoSample, ReadOptions, Sheet, SheetRow
-from karat.changepoints.readers.tables import (
-    HEAD,
-    SourceTable,
-    read_csv,
-    read_database,
-    read_json,
-    read_lines,
-    read_table,
-)
+from karat.changepoints.readers.tables import SourceTable, read_csv, read_database, read_json, read_lines, read_table
 from karat.changepoints.series import Better, Observation, Series, wrong_usage
 from karat.findings import CannotVerify, Finding
 from karat.report.words import few
@@ -126,7 +118,7 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
 def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[SourceTable | Sheet]:
     from karat.changepoints.readers.logs import grepped_logs, is_expression, read_grepped
 
-    if data.startswith(HEAD):
+    if data.startswith(b"SQLite format 3\0"):
         if name == "stdin":
             raise wrong_usage("expected a text on stdin, found an SQLite database, which must be a file")
         return read_database(path, name, options)
@@ -167,12 +159,8 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
     rows = rows if sheet.ordered else add_missing_points(rows)
     first = _place(rows, options.since) if options.since else 0
     known = {metric: direction(metric, options) or sheet.better.get(metric) for metric in sheet.metrics}
-    guesses = {
-        name: learned_direction(name, sheet.units.get(name, ""))
-        for name, said in known.items()
-        if not (said or sheet.ordered)
-    }
-    learned = {name: better for name, better in guesses.items() if better}
+    unsaid = [name for name, said in known.items() if not (said or sheet.ordered)]
+    learned = {n: better for n in unsaid if (better := learned_direction(n, sheet.units.get(n, "")))}
     for better in ("higher", "lower"):
         names = [name for name, guess in learned.items() if guess == better]
         if names:

@@ -74,6 +74,12 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
     def place(self, row: int) -> str:
         return f"line {self.lines[row]}" if self.lines else f"record {row + 1}"
 
+    def unread(self, row: int, at: int) -> Finding:
+        name, where = self.names[at], self.place(row)
+        said = f"expected a number in column {name!r} on {where}, found {str(self.rows[row][at])[:40]!r}"
+        message = f"{said}; the point counts as one that could not be tried"
+        return warn("unreadable", message, path=self.source, metric=name, where=where)
+
 
 def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     """What each column is: an option says it, else a telling name, else the cells."""
@@ -97,7 +103,7 @@ def read_table(table: SourceTable, options: ReadOptions) -> Sheet:
     for n, cells in enumerate(found):
         for at in metrics:
             if cells[table.names[at]] is sheets.BROKEN:
-                odd.note("unreadable", Severity.WARN, partial(_unread, table, n, at))
+                odd.note("unreadable", Severity.WARN, partial(table.unread, n, at))
     labels = _texts(table, x, moments if x == time else None)
     order = moments or _counted(table, x) or [None] * len(labels)
     rows = [
@@ -178,20 +184,9 @@ def _texts(table: SourceTable, x: int | None, moments: Sequence[datetime] | None
     cells = ["" if sheets.is_empty(cell) else str(cell).strip() for cell in table.column(x)]
     if moments is not None:
         # A date is its own label, 20230824 too; a number of seconds is written out.
-        return [
-            cell if sheets.number(cell) is None or len(cell) == 8 else f"{when:%Y-%m-%dT%H:%M:%SZ}"
-            for cell, when in zip(cells, moments, strict=True)
-        ]
+        pairs = zip(cells, moments, strict=True)
+        return [c if sheets.number(c) is None or len(c) == 8 else f"{when:%Y-%m-%dT%H:%M:%SZ}" for c, when in pairs]
     return [cell[:_SHORT] if _SHA.fullmatch(cell) else cell or f"({table.place(n)})" for n, cell in enumerate(cells)]
-
-
-def _unread(table: SourceTable, n: int, at: int) -> Finding:
-    name, where = table.names[at], table.place(n)
-    said = (
-        f"expected a number in column {name!r} on {where}, found {str(table.rows[n][at])[:40]!r};"
-        " the point counts as one that could not be tried"
-    )
-    return warn("unreadable", said, path=table.source, metric=name, where=where)
 
 
 _DEEPEST = 6
@@ -207,20 +202,21 @@ def read_csv(data: bytes, source: str) -> tuple[SourceTable, ...]:
     rows = list(_rows(text, odd, source))
     if not rows:
         return ()
-    names, first = _header(rows)
+    names, body = [cell.strip() for cell in rows[0][1]], rows
+    # A header has no number in it. A single line is one only if it has several fields: else it is one word of whatever the file is.
+    if any(sheets.number(cell) is not None for cell in names) or (len(rows) == 1 and len(names) == 1):
+        names = ["value"] if len(names) == 1 else [f"column {n}" for n in range(1, len(names) + 1)]
+    else:
+        seen, body = Counter(names), rows[1:]
+        named = (cell if cell and seen[cell] == 1 else f"{cell} column {n}" for n, cell in enumerate(names, 1))
+        names = [name.strip() for name in named]
     width = len(names)
-    for line, row in rows[first:]:
+    for line, row in body:
         if len(row) != width:
             said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
             odd.add(warn("ragged-row", said, path=source, where=f"line {line}"))
-    table = SourceTable(
-        source=source,
-        names=tuple(names),
-        rows=[(row + [""] * width)[:width] for _, row in rows[first:]],
-        lines=[line for line, _ in rows[first:]],
-        findings=odd.findings(),
-    )
-    return (table,)
+    lines, fields = [line for line, _ in body], [(row + [""] * width)[:width] for _, row in body]
+    return (SourceTable(source=source, names=tuple(names), rows=fields, lines=lines, findings=odd.findings()),)
 
 
 def _rows(text: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -239,17 +235,6 @@ def _rows(text: str, odd: LimitedFindings, source: str) -> Iterator[tuple[int, l
             return
         if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
             yield reader.line_num, row
-
-
-def _header(rows: list[tuple[int, list[str]]]) -> tuple[list[str], int]:
-    """The names of the columns, and where the rows begin: a header has no number in it."""
-    first = [cell.strip() for cell in rows[0][1]]
-    # A single line is a header only if it has several fields: else it is one word of whatever the file is.
-    if any(sheets.number(cell) is not None for cell in first) or (len(rows) == 1 and len(first) == 1):
-        return ["value"] if len(first) == 1 else [f"column {n}" for n in range(1, len(first) + 1)], 0
-    seen = Counter(first)
-    names = (cell if cell and seen[cell] == 1 else f"{cell} column {n}" for n, cell in enumerate(first, 1))
-    return [name.strip() for name in names], 1
 
 
 def read_json(data: bytes, source: str) -> tuple[SourceTable, ...]:
@@ -302,15 +287,13 @@ def _of_records(
     records: Sequence[Mapping[str, Any]], source: str, *, lines: Sequence[int] = (), findings: tuple[Finding, ...] = ()
 ) -> SourceTable:
     units: dict[str, str] = {}
-    flat = [dict(_fields(record, units)) for record in records]
+    flat = [dict(_fields(record, units, "", 0)) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))[:_MOST]
     rows = [tuple(record.get(name) for name in names) for record in flat]
     return SourceTable(source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings)
 
 
-def _fields(
-    value: Mapping[str, Any], units: dict[str, str], prefix: str = "", depth: int = 0
-) -> Iterator[tuple[str, Any]]:
+def _fields(value: Mapping[str, Any], units: dict[str, str], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Fields by their path; a list of {name, value, unit} is a metric each."""
     for key, item in value.items():
         name = f"{prefix}{key}"
@@ -325,7 +308,6 @@ def _fields(
             yield name, item
 
 
-HEAD = b"SQLite format 3\0"
 _VIEW = "series"
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 
@@ -367,10 +349,8 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> Itera
     """A sheet for each stage; its metrics are those of the hunt, in its order."""
     from karat.system.foreign import sqlite
 
-    settings = {
-        str(name): (better, str(unit or ""))
-        for name, better, unit in sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
-    }
+    listed = sqlite.rows(connection, "SELECT name, better, unit FROM metrics ORDER BY rowid")
+    settings = {str(name): (better, str(unit or "")) for name, better, unit in listed}
     if odd := next((name for name in options.metrics if name not in settings), None):
         raise no_such("--metric", f"be a metric of {source}", odd, list(settings))
     metrics = tuple(name for name in settings if not options.metrics or name in options.metrics)
@@ -400,9 +380,6 @@ def _point(rows: Sequence[Sequence[Any]], metrics: Sequence[str], source: str) -
         none = NoSample(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
         cells.get(str(metric), []).append(none if value is None else sheets.read_cell(value))
     when = sheets.parse_date(at)
-    return SheetRow(
-        label=str(label),
-        cells={name: sheets.join_cells(held) for name, held in cells.items()},
-        when=None if when is None else sheets.utc(when),
-        log=Command("karat", "hunt", "show", str(label), "--stage", str(stage), "--journal", source),
-    )
+    joined = {name: sheets.join_cells(held) for name, held in cells.items()}
+    log = Command("karat", "hunt", "show", str(label), "--stage", str(stage), "--journal", source)
+    return SheetRow(label=str(label), cells=joined, when=None if when is None else sheets.utc(when), log=log)

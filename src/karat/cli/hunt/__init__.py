@@ -104,9 +104,7 @@ _PROBE = together(
 )
 search_options = together(
     click.option("--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]), help="How to search."),
-    click.option(
-        "--min-dip", type=click.IntRange(min=1), metavar="N", help="Find whatever lasts N points, a dip or crashes."
-    ),
+    click.option("--min-dip", type=_FROM_ONE, metavar="N", help="Find whatever lasts N points, a dip or crashes."),
     click.option(
         "--confidence", type=click.FloatRange(0.5, 1, max_open=True), metavar="P", help="How sure the search must be."
     ),

@@ -151,15 +151,14 @@ def init(*, preset: str, output: str, force: bool) -> int:
             next_command=Command("karat", "hunt", "init", "--preset", preset, "--output", f"other-{Path(output).name}"),
         )
     deliver(output, preset_text(preset, Path.cwd()))
-    beside = (
-        {} if output == "-" else {Path(output).parent / name: text for name, text in preset_scripts(preset).items()}
-    )
+    scripts = {} if output == "-" else preset_scripts(preset)
+    beside = {Path(output).parent / name: text for name, text in scripts.items()}
     written = [path for path in beside if force or not path.exists()]
     for path in written:
         deliver(str(path), beside[path])
     if output != "-":
-        scripts = f" and {', '.join(map(str, written))}" if written else ""
-        say(f"wrote {output}{scripts}: fill in the probe's command and metrics, then see what would be run")
+        more = f" and {', '.join(map(str, written))}" if written else ""
+        say(f"wrote {output}{more}: fill in the probe's command and metrics, then see what would be run")
         named = () if output == "hunt.toml" else (output,)
         say(f"next: {Command('karat', 'hunt', 'run', *named, '--dry-run')}", sys.stderr)
     return 0

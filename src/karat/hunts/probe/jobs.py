@@ -75,10 +75,8 @@ def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[JobComma
     timeout = parse_duration(probe.timeout)
     # `{point}` and `{root}` are filled in; other braces are the command's own.
     named = {"{point}": env["KARAT_POINT"], "{root}": env["KARAT_ROOT"]}
-    setup, identify, argv = (
-        tuple(fill_in(word, named) for word in split_command(words))
-        for words in (probe.setup, probe.identify, probe.command)
-    )
+    asked = (probe.setup, probe.identify, probe.command)
+    setup, identify, argv = (tuple(fill_in(word, named) for word in split_command(words)) for words in asked)
     made = partial(JobCommand, timeout=timeout)
     if setup:
         yield made(role="prepare", name="setup", argv=setup, env=env)

@@ -72,16 +72,16 @@ def read_attempt(
     result: JobResult, settings: HuntSettings, *, stage: str, point: Point, number: int, place: Workspace
 ) -> Attempt:
     # Built files of a repository are those in its folder.
-    files = {
-        one.name: {path: digest for path, digest in result.hashes.items() if path.startswith(f"{one.name}/")}
-        for one in settings.repositories
-    }
+    own, hashes = dict(result.identity), result.hashes
+    for one in settings.repositories:
+        if files := {path: digest for path, digest in hashes.items() if path.startswith(f"{one.name}/")}:
+            own[f"files.{one.name}"] = combined_hash(files)
     attempt = Attempt(
         stage=stage,
         point=point.id,
         number=number,
         outcome=Outcome.BROKEN,
-        identity={**result.identity, **{f"files.{name}": combined_hash(each) for name, each in files.items() if each}},
+        identity=own,
         identity_key=result.identity_key,
         seconds=result.seconds,
         started=result.started,
@@ -175,9 +175,8 @@ def _combine(attempt: Attempt, readings: Sequence[RunReading], notes: Sequence[s
         disagree = f"{len(others)} of {len(readings)} runs {_DID[others[0].outcome]}: {said}"
         note = (disagree if said else chosen.note) or note
     said, outcome = _printable_text(chosen.signature), chosen.outcome
-    return msgspec.structs.replace(
-        attempt, outcome=outcome, samples=samples, signature=said, hunted=chosen.hunted, note=note
-    )
+    found, hunted = msgspec.structs.replace(attempt, outcome=outcome, samples=samples), chosen.hunted
+    return msgspec.structs.replace(found, signature=said, hunted=hunted, note=note)
 
 
 def _printable_text(text: str) -> str:

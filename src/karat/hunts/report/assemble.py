@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import PurePath
 from statistics import fmean
@@ -61,7 +62,9 @@ _LOG = 4000  # Bytes of a log that a report shows; `karat hunt show` has all of 
 
 def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
     facts, rows, metrics = journal.facts(), journal.stages(), journal.metrics()
-    said, settings = facts.get("state", "running"), settings_of_journal(facts)
+    said, settings = facts.get("state", "running"), None
+    with suppress(msgspec.MsgspecError, RecursionError):  # nothing where this karat does not understand them
+        settings = msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
     # A journal that says running, and that nobody writes, is of a hunt that was killed.
     state = "stopped" if said == "running" and journal.writer() is None else said
     resume, notes = "", tuple[str, ...]()
@@ -80,10 +83,8 @@ def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
     notes += tuple(not_looked_at(stages)) if state == "stopped" else ()
     running, seconds_left = tuple[RunNow, ...](), None
     if state == "running":
-        running = tuple(
-            RunNow(stage=stage, point=point, why=why, seconds=max(0.0, time.time() - since))
-            for stage, point, why, since in journal.running()
-        )
+        now, begun = time.time(), journal.running()
+        running = tuple(RunNow(stage=s, point=p, why=why, seconds=max(0.0, now - at)) for s, p, why, at in begun)
         # Runs still to come at what the last ones took, over the slots that the engine has.
         took = [a.seconds for stage in stages[-1:] for p in stage.points for a in p.attempts if not a.shared_with]
         slots = journal.fact("slots", int, "1")
@@ -111,14 +112,6 @@ def build_report(journal: Journal, *, logs: bool = True) -> HuntReport:
         seconds_left=seconds_left,
         units={metric.name: metric.unit for metric in metrics if metric.unit},
     )
-
-
-def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
-    """The settings as they were kept; None where this karat does not understand them."""
-    try:
-        return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
 
 
 def _stage(journal: Journal, row: StageRow, state: str, *, logs: bool) -> StageReport:
@@ -154,11 +147,14 @@ def _stage(journal: Journal, row: StageRow, state: str, *, logs: bool) -> StageR
     changes = []
     for number, span in enumerate(decision.spans):
         known_change, dip = found.get(number, ChangeRow()), pairs.get(number)
+        # Of failures, how they fail or that they end; of levels, that one came back.
+        kind = "dip" if dip is not None and span.kind not in {"crash", "recovery"} else span.kind
+        kind = "hang" if kind == "crash" and reports[span.bad].outcome is Outcome.HANG else kind
         change = ChangeReport(
             span=span,
             old=points[span.good],
             new=points[span.bad],
-            kind=_kind(span, dip, reports[span.bad]),
+            kind=kind,
             dip=dip,
             verdict=known_change.verdict,
             suspects=known_change.suspects,
@@ -221,13 +217,6 @@ def _word(verdict: Verdict) -> str:
     return "environment" if verdict.parts[0] == ENVIRONMENT else "code"
 
 
-def _kind(span: Span, dip: int | None, new: PointReport) -> str:
-    """What a change is called: of failures, how they fail or that they end; of levels, that one came back."""
-    if span.kind in {"crash", "recovery"}:
-        return "hang" if span.kind == "crash" and new.outcome is Outcome.HANG else span.kind
-    return span.kind if dip is None else "dip"
-
-
 def engine_used(journal: Journal, stage: str, tried: Sequence[Attempt]) -> Kind:
     """The container engine that was really used at a point, whichever hunt.toml left to be found."""
     ran = journal.commands(stage, tried[-1].point, tried[-1].number) if tried else ()
@@ -235,20 +224,14 @@ def engine_used(journal: Journal, stage: str, tried: Sequence[Attempt]) -> Kind:
     return "podman" if podman else "docker"
 
 
-def culprits(
-    stages: Sequence[StageReport], parents: Mapping[str, str], metrics: Sequence[Metric]
-) -> tuple[Culprit, ...]:
+def culprits(stages: Sequence[StageReport], parents: Mapping[str, str], asked: Sequence[Metric]) -> tuple[Culprit, ...]:
     """As close as the hunt came to every change of the stages that look into no other; what stands comes first, doubts last."""
     tree = {stage.key: stage for stage in stages}
-    known = {metric.name: metric for metric in metrics}
+    known = {metric.name: metric for metric in asked}
     numbers: dict[tuple[str, int], int] = {}
-    ends = [
-        (path, _dipped(leaf, change, path, numbers))
-        for stage in stages
-        if not parents.get(stage.key)
-        for change in stage.changes
-        for path, leaf in _ends(stage, change, tree, ())
-    ]
+    roots = [(stage, change) for stage in stages if not parents.get(stage.key) for change in stage.changes]
+    leaves = ((change, *end) for stage, change in roots for end in _ends(stage, change, tree, ()))
+    ends = [(path, _dipped(leaf, change, path, numbers)) for change, path, leaf in leaves]
     found: dict[object, Culprit] = {}
     for number, (path, change) in enumerate(ends):
         verdict, metric = change.verdict, known.get(change.span.metric)
@@ -281,13 +264,10 @@ def _ends(
     if finer is None or not below:
         yield here, _of_the_merge(change, finer)
         return
+    both = change.verdict.interaction and change.verdict.confirmed
     for one in below:
         for way, leaf in _ends(finer, one, tree, here):
-            yield (
-                (here, _with_partner(change, leaf))
-                if change.verdict.interaction and change.verdict.confirmed
-                else (way, leaf)
-            )
+            yield (here, _with_partner(change, leaf)) if both else (way, leaf)
 
 
 def _with_partner(change: ChangeReport, partner: ChangeReport) -> ChangeReport:

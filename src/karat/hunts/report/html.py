@@ -119,10 +119,9 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
         last = one.attempts[-1] if one.attempts else None
         said = (last.signature or last.note) if last else ""
         tail = "\n".join(printable(line) for line in one.log.splitlines()[-400:])
-        yield (
-            f'<article class="log" id="{anchor(stage, index)}" tabindex="-1"><h3>{text(one.point.label)}: '
-            f"{text(one.outcome)} <small>{text(said)}</small></h3><pre>{html.escape(tail)}</pre></article>"
-        )
+        head = f"<h3>{text(one.point.label)}: {text(one.outcome)} <small>{text(said)}</small></h3>"
+        opened = f'<article class="log" id="{anchor(stage, index)}" tabindex="-1">{head}'
+        yield f"{opened}<pre>{html.escape(tail)}</pre></article>"
     yield "</section>"
 
 
@@ -162,21 +161,17 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
             hint = f"{say.titled(one.point)}: {one.outcome} {one.point.missing}".strip()
             href = "" if one.outcome is Outcome.MISSING else anchor(stage, index)
             marks.append(Mark(index, *_MARKS[one.outcome], hint, href))
+    bands = []
+    for change in changes:
+        said, tone = f"{change.kind}: {say.amount(change)}, {say.between(change)}", _TONES.get(change.kind, "warn")
+        bands.append(Band(change.span.good, change.span.bad, tone, said))
     drawn = Chart(
         name=f"{metric}{f' ({unit})' if unit else ''} over {stage.title}",
         labels=[one.point.label for one in stage.points],
         titles=[say.titled(one.point) for one in stage.points],
         values=[one.values.get(metric, ()) for one in stage.points],
         # Where each change may lie: after its last good point, up to its first bad one.
-        bands=[
-            Band(
-                change.span.good,
-                change.span.bad,
-                _TONES.get(change.kind, "warn"),
-                f"{change.kind}: {say.amount(change)}, {say.between(change)}",
-            )
-            for change in changes
-        ],
+        bands=bands,
         levels=[*_levels(changes, len(stage.points) - 1)],
         marks=marks,
     )

@@ -38,15 +38,12 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     stage = next((stage for stage in report.stages if stage.key == culprit.stage), None)
     unit = report.units.get(culprit.metric, "")
     name = say.heading(culprit, report).capitalize()
-    yield f"## {name}: {prose(culprit.metric)} {prose(say.amount(change, unit))}"
+    amount = prose(say.amount(change, unit))
+    yield f"## {name}: {prose(culprit.metric)} {amount}"
     dates = f" ({dates})" if (dates := say.dates(change)) else ""
-    facts = [
-        f"- **Since**: {say.between(change, code)}{dates}",
-        f"- **By how much**: {prose(say.amount(change, unit))}",
-        f"- **How sure**: {prose(say.confirmed(change))}",
-    ]
-    if say.blame(change):
-        facts.insert(1, f"- **Where**: {prose(say.blame(change))}")
+    facts = [f"- **Since**: {say.between(change, code)}{dates}"]
+    facts += [f"- **Where**: {prose(say.blame(change))}"] if say.blame(change) else []
+    facts += [f"- **By how much**: {amount}", f"- **How sure**: {prose(say.confirmed(change))}"]
     yield "\n".join(facts)
     if suspects := culprit.suspects:
         several = f"One of these {len(suspects)}:" if len(suspects) > 1 else "If anything, this:"
@@ -87,11 +84,8 @@ def _tables(stage: StageReport, culprit: Culprit) -> Iterator[str]:
     # Of several attempts the last counts.
     known = {one.point.id: a.identity for one in stage.points for a in one.attempts}
     old, new = (known.get(at.id, {}) for at in (culprit.change.old, culprit.change.new))
-    rows = [
-        (code(key), code(old.get(key, "–")), code(new.get(key, "–")))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
+    moved = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    rows = [(code(key), code(old.get(key, "–")), code(new.get(key, "–"))) for key in moved]
     if rows:
         yield "What was under test:\n\n" + table(("", "before", "after"), rows)
 

@@ -38,15 +38,13 @@ def _steps_of(
     asked = (split_command(settings.probe.setup), split_command(settings.probe.command))
     commands = [" ".join(_word(word, named) for word in words) for words in asked if words]
     if timeline == "containers":
-        line = _container(settings, point, identity, commands, engine)
-        return [line] if line else []
+        return _container(settings, point, identity, commands, engine)
     out = ['KARAT_OUT="$(mktemp -d)"'] if _leaves_files(settings) else []
     variables = [*out, *_assignments(settings.probe.env)]
     if timeline in {"checkouts", "commits", "split"}:
         return _checkout(settings, point, identity, _steps(variables, commands))
     if timeline == "packages":
-        line = _package(settings, point, variables, commands)
-        return [line] if line else []
+        return _package(settings, point, variables, commands)
     if timeline == "values":
         value = f"KARAT_VALUE={_quoted(point.parts.get('value', point.id))}"
         return _steps([value, *variables], commands)
@@ -65,11 +63,9 @@ def _leaves_files(settings: HuntSettings) -> bool:
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
-    return [
-        f'{name}="${{{name}:?}}"' if text == NOT_KEPT or is_secret_name(name) else f"{name}={_quoted(text)}"
-        for name, text in env.items()
-        if _VARIABLE.fullmatch(name)
-    ]
+    named = {name: text for name, text in env.items() if _VARIABLE.fullmatch(name)}
+    hidden = {name for name, text in named.items() if text == NOT_KEPT or is_secret_name(name)}
+    return [f'{n}="${{{n}:?}}"' if n in hidden else f"{n}={_quoted(text)}" for n, text in named.items()]
 
 
 def _steps(variables: Sequence[str], commands: Sequence[str]) -> list[str]:
@@ -81,10 +77,10 @@ def _steps(variables: Sequence[str], commands: Sequence[str]) -> list[str]:
 
 def _container(
     settings: HuntSettings, point: Point, identity: Mapping[str, str], commands: Sequence[str], found: Kind
-) -> str:
+) -> list[str]:
     asked, image = settings.containers, point.parts.get("image", "")
     if asked is None or not image:
-        return ""
+        return []
     # Whoever has no Slurm at hand has one of the others.
     engine: Kind = found if asked.engine in {None, "pyxis"} else asked.engine
     digest = identity.get("image.digest", "")
@@ -111,7 +107,7 @@ def _container(
         words += ["--entrypoint", "sh"]
         run = f"-c {_quoted(script)}"
     gpus = ContainerEngine(name=engine, program=engine).gpus(asked.gpus)
-    return " ".join([*words, *map(_quoted, (*gpus, *asked.options, image)), run])
+    return [" ".join([*words, *map(_quoted, (*gpus, *asked.options, image)), run])]
 
 
 def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str], probe: Sequence[str]) -> list[str]:
@@ -143,10 +139,10 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str],
     return steps
 
 
-def _package(settings: HuntSettings, point: Point, variables: Sequence[str], commands: Sequence[str]) -> str:
+def _package(settings: HuntSettings, point: Point, variables: Sequence[str], commands: Sequence[str]) -> list[str]:
     asked = settings.packages
     if asked is None:
-        return ""
+        return []
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
     words = [*variables, "uv", "run", "--no-project", "--isolated"]
     words += ["--python", _quoted(asked.python)] if asked.python else []
@@ -155,4 +151,4 @@ def _package(settings: HuntSettings, point: Point, variables: Sequence[str], com
         words += ["--default-index", _quoted(asked.index)]
     words += [word for name in wanted for word in ("--with", _quoted(name))]
     run = commands[0] if len(commands) == 1 else f"sh -c {_quoted(' && '.join(commands))}"
-    return " ".join([*words, "--", run])
+    return [" ".join([*words, "--", run])]

@@ -102,9 +102,8 @@ def flaky(stage: StageReport) -> str:
 
 def sides(kind: str) -> tuple[str, str]:
     """`last good`, `first bad`: what the two points around a change of that kind are called."""
-    before, after = {**dict.fromkeys(("improvement", "recovery"), ("bad", "good")), "shift": ("old", "new")}.get(
-        kind, ("good", "bad")
-    )
+    named = {"improvement": ("bad", "good"), "recovery": ("bad", "good"), "shift": ("old", "new")}
+    before, after = named.get(kind, ("good", "bad"))
     return f"last {before}", f"first {after}"
 
 
@@ -311,11 +310,9 @@ def one_build(report: HuntReport) -> bool:
 
 def rebuilds(report: HuntReport) -> list[str]:
     """A sentence for each repository that was never rebuilt: what was found at its commits is not theirs."""
-    return [
-        f"{name} moved through {count(moved, 'commit')}, and its built files never changed: nothing of it was tested but one "
-        f"build. Is it built, and are its built files in probe.hash_files?"
-        for name, moved in report.never_rebuilt.items()
-    ]
+    why = "nothing of it was tested but one build. Is it built, and are its built files in probe.hash_files?"
+    moved = [(name, count(commits, "commit")) for name, commits in report.never_rebuilt.items()]
+    return [f"{name} moved through {said}, and its built files never changed: {why}" for name, said in moved]
 
 
 def at_the_top(report: HuntReport) -> list[str]:
@@ -337,30 +334,21 @@ def conclusion(report: HuntReport) -> str:
     if unsettled := dict.fromkeys(metric for stage in report.stages for metric in stage.unsettled):
         state += f" ({few(list(unsettled), 3)} not settled)"
     stale = list(report.never_rebuilt)
-    name = (
-        f"{report.name}: {few(stale, 3)} {'was' if len(stale) == 1 else 'were'} never rebuilt;"
-        if stale
-        else f"{report.name}:"
-    )
+    never = f" {few(stale, 3)} {'was' if len(stale) == 1 else 'were'} never rebuilt;" if stale else ""
+    name = f"{report.name}:{never}"
     if one_build(report):
         return f"{name} nothing could be compared{state}{'' if stale else ': nothing was rebuilt'}"
     if report.state == "done" and nothing_compared(report):
         return f"{name} nothing could be compared"
     if not report.culprits:
-        outcomes = {p.outcome for stage in report.stages for p in stage.points} - {
-            None,
-            Outcome.MISSING,
-            Outcome.BROKEN,
-        }
+        untold = {None, Outcome.MISSING, Outcome.BROKEN}
+        outcomes = {p.outcome for stage in report.stages for p in stage.points} - untold
         always = "" if Outcome.OK in outcomes or not outcomes else ": every point that was tried fails"
         return f"{name} no change found{always}{state}"
     kinds = [c.change.kind for c in report.culprits]
     ends = {c.change.dip for c in report.culprits if c.change.kind == "dip"}
-    counted = {
-        kind: len(ends) if kind == "dip" else kinds.count(kind)
-        for kind in sorted(dict.fromkeys(kinds), key="dip".__eq__)
-    }
-    return f"{name} {', '.join(count(n, kind) for kind, n in counted.items())}{state}"
+    numbers = {kind: len(ends) if kind == "dip" else kinds.count(kind) for kind in kinds}
+    return f"{name} {', '.join(count(numbers[kind], kind) for kind in sorted(numbers, key='dip'.__eq__))}{state}"
 
 
 def change_text(span: Span, points: Sequence[Point]) -> str:
@@ -377,12 +365,11 @@ def not_looked_at(stages: Sequence[StageReport]) -> Iterator[str]:
     """What a hunt that stopped has left undone, stage by stage."""
     known = {stage.key for stage in stages}
     for stage in stages:
-        untried = sum(point.outcome is None for point in stage.points)
-        wide = sum(not change.span.sure for change in stage.changes)
-        parts = (
-            [f"{untried} of {count(len(stage.points), 'point')} not run"] if stage.state != "done" and untried else []
-        )
-        parts += [f"{count(wide, 'change')} not pinned down"] if stage.state != "done" and wide else []
+        done = stage.state == "done"
+        untried = 0 if done else sum(point.outcome is None for point in stage.points)
+        wide = 0 if done else sum(not change.span.sure for change in stage.changes)
+        parts = [f"{untried} of {count(len(stage.points), 'point')} not run"] if untried else []
+        parts += [f"{count(wide, 'change')} not pinned down"] if wide else []
         later = sum(bool(change.zoom) and change.zoom not in known for change in stage.changes)
         parts += [f"{count(later, 'change')} not narrowed down further"] if later else []
         open_ = sum(change.verdict.confirmed is None and not change.zoom for change in stage.changes)
@@ -414,10 +401,9 @@ _SAID = {
 def split_table(split: SplitReport, units: Mapping[str, str]) -> list[list[str]]:
     """A header, and a row for each code."""
     known = {(cell.code, cell.environment): _cell(cell, units) for cell in split.cells if cell.runs}
-    rows = [
-        [f"{code} code", *(known.get((code, side), "not run") for side in ("old", "new"))] for code in ("old", "new")
-    ]
-    return [["", *(f"{side} environment" for side in ("old", "new"))], *rows]
+    both = ("old", "new")
+    rows = [[f"{code} code", *(known.get((code, side), "not run") for side in both)] for code in both]
+    return [["", *(f"{side} environment" for side in both)], *rows]
 
 
 def _cell(cell: SplitCell, units: Mapping[str, str]) -> str:

@@ -95,10 +95,9 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
         yield (f"  {outcome:<12}", style), (f"{say.listed(points, _POINTS)}: {signature}", "")
     for reason, points in say.lacking(stage).items():
         yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
-    odd = [
-        f"{one.point.label}: {flag}" for one in stage.points for flag in one.flags if not flag.startswith(say.SHARED)
-    ]
-    shared = sum(flag.startswith(say.SHARED) for one in stage.points for flag in one.flags)
+    marks = [(one.point.label, flag) for one in stage.points for flag in one.flags]
+    odd = [f"{label}: {flag}" for label, flag in marks if not flag.startswith(say.SHARED)]
+    shared = len(marks) - len(odd)
     if shared:
         yield ((f"  {count(shared, 'point')} had the same under test as others, and share their runs", "dim"),)
     for note in (*odd, say.flaky(stage), *stage.notes):

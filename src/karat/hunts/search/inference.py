@@ -104,12 +104,13 @@ def level_map(
         level = _levels_of(found.chance)[owner]
         clean, limit = flat - off, 4 * found.spread
         middles = np.array([np.median(clean[level == k]) for k in range(level[-1] + 1)])[level]
-        extra = extraneous(off + middles + np.clip(clean - middles, -limit, limit), level, around, found.spread)
-        if not extra.off.any() and not off.any():
+        clipped = off + middles + np.clip(clean - middles, -limit, limit)
+        taken, lost, worker, time = extraneous(clipped, level, around, found.spread)
+        if not taken.any() and not off.any():
             break
-        off, before = extra.off, found
-        found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest, lost=extra.lost)
-        found = found._replace(worker=extra.worker, time=extra.time, clean=_shifted(values, positions, off))
+        off, before = taken, found
+        found = solve(Lots.of(flat - off, owner, builds), hazards, positions, smallest, lost=lost)
+        found = found._replace(worker=worker, time=time, clean=_shifted(values, positions, off))
         if np.array_equal(_levels_of(found.chance), _levels_of(before.chance)):
             break
     return _whole(found, every, apart)
@@ -139,11 +140,8 @@ def _levels_of(chance: Array) -> NDArray[np.intp]:
 def _shifted(values: Values, positions: Sequence[int], off: Array) -> Values:
     """Numbers without what is off in them, relative to their level."""
     every = np.array([value for position in positions for value in values[position]])
-    scale, left = (0.0 if every.min() > 0 else np.median(np.abs(every)) or np.abs(every).max()), iter(off.tolist())
-    return {
-        at: tuple(x - scale * next(left) if scale else x * math.exp(-next(left)) for x in values[at])
-        for at in positions
-    }
+    unit, by = (0.0 if every.min() > 0 else np.median(np.abs(every)) or np.abs(every).max()), iter(off.tolist())
+    return {k: tuple(x - unit * next(by) if unit else x * math.exp(-next(by)) for x in values[k]) for k in positions}
 
 
 def _hazards(positions: Sequence[int], each: float, weights: Sequence[float]) -> Array:

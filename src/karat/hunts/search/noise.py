@@ -33,15 +33,6 @@ class Circumstance(NamedTuple):
 Circumstances = Mapping[int, Sequence[Circumstance]]  # A point's place → one per number.
 
 
-class Extraneous(NamedTuple):
-    """What is taken out of each number, and how large it is."""
-
-    off: Array
-    lost: float = 0.0  # As if so many numbers were spent on it.
-    worker: float = 0.0
-    time: float = 0.0  # Standard deviations, relative.
-
-
 class Surroundings(NamedTuple):
     """How alike the circumstances of each two numbers are."""
 
@@ -76,23 +67,24 @@ def _alike(names: Sequence[object]) -> Array:
     return np.asarray(code[:, None] == code[None, :], dtype=np.float64)
 
 
-def extraneous(flat: Array, level: NDArray[np.intp], around: Surroundings, spread: float) -> Extraneous:
-    """What workers and time do to numbers of which `level` says who shares one; `spread`: of one run, to begin with."""
+def extraneous(
+    flat: Array, level: NDArray[np.intp], around: Surroundings, spread: float
+) -> tuple[Array, float, float, float]:
+    """What workers and time do to numbers of which `level` says who shares one; `spread`: of one run, to begin with.
+
+    What is to be taken out of each number, as if so many numbers were spent on it, and the standard deviations of workers and time.
+    """
     kinds = [np.eye(len(flat)), around.build]
     extra = [*([] if around.worker is None else [around.worker]), *around.times]
     means = (level[:, None] == np.unique(level)[None, :]).astype(np.float64)
     without, *_ = _fitted(flat, means, kinds, spread)
     likely, parts, rest, projected = _fitted(flat, means, [*kinds, *extra], spread)
     if likely - without < _GAIN:
-        return Extraneous(np.zeros_like(flat))
+        return np.zeros_like(flat), 0.0, 0.0, 0.0
     own = parts[len(kinds) :]
     taken, workers = np.tensordot(own, np.array(extra), 1), len(extra) - len(around.times)
-    return Extraneous(
-        off=taken @ rest,
-        lost=float((taken * projected).sum()),
-        worker=float(np.sqrt(own[:workers].sum())),
-        time=float(np.sqrt(own[workers:].sum())),
-    )
+    worker, time = (float(np.sqrt(part.sum())) for part in (own[:workers], own[workers:]))
+    return taken @ rest, float((taken * projected).sum()), worker, time
 
 
 def _fitted(flat: Array, means: Array, kinds: Sequence[Array], spread: float) -> tuple[float, Array, Array, Array]:

@@ -87,9 +87,7 @@ def count_untried(low: int, high: int, dead: Sequence[int]) -> int:
     return high - low - 1 - len(inside)
 
 
-def _outward(
-    wanted: int, ends: tuple[int, int], inside: Sequence[int], taken: Collection[int], keep: int
-) -> int | None:
+def _outward(wanted: int, ends: tuple[int, int], inside: Sequence[int], taken: Collection[int], gap: int) -> int | None:
     """The nearest free point that keeps its distance from those inside, which are sorted."""
     low, high = ends
     for offset in range(high - low + 1):
@@ -97,7 +95,7 @@ def _outward(
             at = bisect_left(inside, index)
             beside = (abs(index - other) for other in inside[max(at - 1, 0) : at + 1])
             free = low <= index <= high and index not in taken
-            if free and all(distance >= keep for distance in beside):
+            if free and all(distance >= gap for distance in beside):
                 return index
     return None
 
@@ -107,11 +105,6 @@ def grid_width(count: int, wanted: int) -> int:
     if wanted > 0:
         return max(1, min(wanted, max(count - 1, 1)))
     return max(2, round(math.sqrt(count)), count // 32)
-
-
-def wished_grid(settings: SearchSettings) -> int:
-    """What [search] wants; 0: nothing. Of a dip that is not longer than the points are apart, the share that is met."""
-    return int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
 
 
 def grid_points(count: int, grid: int) -> tuple[int, ...]:
@@ -134,11 +127,8 @@ def grid_requests(
 ) -> list[RunRequest]:
     """What the grid still lacks. `there`: points that have values, or are in flight."""
     tried = {*there, *dead, *again}
-    requests = [
-        RunRequest(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid")
-        for k, at in enumerate(grid_points(count, grid))
-        if at not in tried
-    ]
+    lacking = [(k, at) for k, at in enumerate(grid_points(count, grid)) if at not in tried]
+    requests = [RunRequest(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid") for k, at in lacking]
     if requests:
         return requests
     holes = sorted({*dead, *again})
@@ -179,11 +169,8 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 def split_requests(state: SearchState, room: int) -> list[RunRequest]:
     """Runs that would decide something, best first: what surely is a change comes before what may be one."""
-    requests = [
-        RunRequest(_AGAIN + nth if nth else 1.2, at, "again: off its level", nth=nth)
-        for at in state.map.odd
-        for nth in range(state.pending.get(at, 0), _AT_ONCE)
-    ]
+    odd = [(at, nth) for at in state.map.odd for nth in range(state.pending.get(at, 0), _AT_ONCE)]
+    requests = [RunRequest(_AGAIN + nth if nth else 1.2, at, "again: off its level", nth=nth) for at, nth in odd]
     for i, (low, high) in enumerate(pairwise(state.map.positions)):
         chance = float(state.map.chance[i])
         if chance < DOUBT:
@@ -202,12 +189,9 @@ def split_requests(state: SearchState, room: int) -> list[RunRequest]:
                 rank = 1.1 if chance >= SURE else 2 - min(chance, 1 - chance)
                 requests.append(RunRequest(rank, doubtful, why))
             # With room for it, both sides, and what they may need after that.
-            requests += [
-                RunRequest(_AGAIN + nth, at, why, nth=nth)
-                for at in (low, high)
-                for nth in range(state.pending.get(at, 0), min(_AT_ONCE, state.map.repeats - state.runs[at]))
-                if at != doubtful or nth
-            ]
+            ends = {at: min(_AT_ONCE, state.map.repeats - state.runs[at]) for at in (low, high)}
+            more = ((at, nth) for at, end in ends.items() for nth in range(state.pending.get(at, 0), end))
+            requests += [RunRequest(_AGAIN + nth, at, why, nth=nth) for at, nth in more if at != doubtful or nth]
             if not inside:
                 continue
         places = midpoints(low, high, state.dead, state.pending, state.weights)

@@ -40,12 +40,8 @@ def spans_of(
         # Below 0.9, the doubt may be about the place, but not about a short dip: builds of one level look like those, too.
         dips = (m for m in (k - 1, k) if 0 <= m < len(at) - 1 and at[m + 1] - at[m] <= 3)
         back = any(abs(levels[m] - levels[m + 2]) < 0.5 * abs(levels[m] - levels[m + 1]) for m in dips)
-        if (
-            not metric.binary
-            and not known
-            and chance < 0.9
-            and (back or found.chance[max(i - 2, 0) : i + 3].sum() < 0.9)
-        ):
+        doubtful = chance < 0.9 and (back or found.chance[max(i - 2, 0) : i + 3].sum() < 0.9)
+        if doubtful and not (metric.binary or known):
             continue
         span = span_of(metric, ends, levels[k : k + 2], min(chance, 0.9999), dead)
         spans.append(structs.replace(span, sure=sure))
@@ -57,7 +53,7 @@ def span_of(
 ) -> Span:
     """A change between two points, with the dead ones between them; a side without a level fails."""
     (good, bad), (before, after) = ends, levels
-    between = tuple(sorted(at for at in dead if good < at < bad))
+    gone = tuple(sorted(at for at in dead if good < at < bad))
     if before is None or after is None:
         kind = "crash" if after is None else "recovery"
     elif metric.name == CRASH:
@@ -69,9 +65,7 @@ def span_of(
     else:
         kind = "shift"
     name = metric.name
-    return Span(
-        metric=name, good=good, bad=bad, before=before, after=after, confidence=sure, kind=kind, between=between
-    )
+    return Span(metric=name, good=good, bad=bad, before=before, after=after, confidence=sure, kind=kind, between=gone)
 
 
 def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
@@ -101,10 +95,8 @@ def missed_dips(count: int, tested: Collection[int], dead: Collection[int], rule
         points = "1 point" if longest == 1 else f"{longest} points"
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
         share = f"{chance:.0%}" if chance >= 0.005 else "hardly any"
-        text = (
-            f"a dip or a stretch of crashes of up to {points} could have been missed ({share} of those that last "
-            f"{length}); {runs} that out: {rule_out}"
-        )
+        could = f"of up to {points} could have been missed ({share} of those that last {length})"
+        text = f"a dip or a stretch of crashes {could}; {runs} that out: {rule_out}"
     return Missed(longest_dip=longest, runs_to_rule_out=left, length=length, chance=chance, message=text)
 
 
@@ -168,10 +160,8 @@ def beside_failures(
 def edge_spans(metric: Metric, found: Sequence[Edge], values: Values, dead: Collection[int]) -> tuple[Span, ...]:
     """The ends as changes: without a level on the failing side."""
     sides = [(middle(values[edge.low]), None) if edge.begins else (None, middle(values[edge.high])) for edge in found]
-    spans = [
-        span_of(metric, (edge.low, edge.high), levels, edge.confidence, dead)
-        for edge, levels in zip(found, sides, strict=True)
-    ]
+    pairs = zip(found, sides, strict=True)
+    spans = [span_of(metric, (edge.low, edge.high), levels, edge.confidence, dead) for edge, levels in pairs]
     return tuple(structs.replace(one, sure=one.bad - one.good - 1 == len(one.between)) for one in spans)
 
 

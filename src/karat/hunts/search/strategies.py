@@ -22,45 +22,22 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import DetectOptions, Observation, Series
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Runs, Seen, Span, Strategy
+from karat.hunts.model import Ask, Decision, Metric, Missed, Noise, Observed, Point, Runs, Seen, Span, Strategy
+from karat.hunts.search import requests as wishes, spans as moves
 from karat.hunts.search.inference import EXPECTED, flake_map, level_map, middle
 from karat.hunts.search.observations import count_runs, read_metric
-from karat.hunts.search.requests import (
-    SPECULATION,
-    RunRequest,
-    SearchState,
-    choose,
-    expected_left,
-    grid_requests,
-    grid_width,
-    most_runs,
-    spare_requests,
-    split_requests,
-    wished_grid,
-)
-from karat.hunts.search.spans import (
-    beside_failures,
-    edge_requests,
-    edge_spans,
-    edges,
-    likelier_than_flakes,
-    missed_dips,
-    span_of,
-    spans_of,
-    surely_failing,
-    wide_span_notes,
-)
 from karat.hunts.settings import SearchSettings
 from karat.report.words import count
 
-_TIERS = (1.0, 1.2, SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
+Levels = Mapping[str, tuple[float, float]]
+_TIERS = (1.0, 1.2, wishes.SPECULATION)  # Ranks from which on a request is no part of the grid, not sure, a guess.
 
 
 class MetricPlan(NamedTuple):
     """What one metric wants, and what is known of it."""
 
     name: str
-    requests: tuple[RunRequest, ...]
+    requests: tuple[wishes.RunRequest, ...]
     spans: tuple[Span, ...] = ()
     flakes: float | None = None
     left: int = 0  # Runs still to come, as far as can be said.
@@ -68,28 +45,29 @@ class MetricPlan(NamedTuple):
     noise: Noise | None = None
 
 
-class Effort(NamedTuple):
-    """What a search may cost."""
-
-    settings: SearchSettings
-    points: int  # How many.
-    weights: Sequence[float] = ()  # Of the points, 1 on average: how likely a change came with each. None: all alike.
+Effort = tuple[SearchSettings, int, Sequence[float]]
+"""What a search may cost; how many points there are, and their weights, 1 on average: how likely a change came with each.
+Without weights all are alike."""
 
 
 class Adaptive:
     def __init__(self, effort: Effort, metrics: Sequence[Metric], *, zoom: bool = False, known: bool = False) -> None:
-        self._effort, self._metrics = effort, tuple(metrics)
-        self._settings, self._count = settings, count = effort.settings, effort.points
+        settings, count, self._weights = effort
+        self._settings, self._count, self._metrics = settings, count, tuple(metrics)
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
-        self._grid = count if zoom else grid_width(count, wished_grid(settings))
+        # Of a dip that is not longer than the points are apart, the share that is met.
+        wished = int(1.5 * settings.min_dip / settings.min_dip_sure) if settings.min_dip else settings.grid
+        self._grid = count if zoom else wishes.grid_width(count, wished)
         self._known = known or zoom  # Whether a coarser stage saw a change here.
         self._rule_out = "--strategy sweep" if zoom else "--min-dip 1, or --strategy sweep"
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """What to run next for all metrics together, and what is known of them."""
         found = [self._plan(k, metric, seen, in_flight, room) for k, metric in enumerate(self._metrics)]
-        plans, thrifty = [plan for plan, _ in found], self._settings.thrifty
+        plans = [plan for plan, _ in found]
+        # Whether every run counts, so that none should be a guess.
+        thrifty = self._settings.max_runs or self._settings.max_cost
         done = count_runs(seen) + sum(in_flight.values())
         waiting = [plan for plan in plans if plan.requests or (plan.left and in_flight)]
         allowed = min(max(room, 0), self._left(plans, done, waiting=len(waiting)))
@@ -102,17 +80,17 @@ class Adaptive:
                 ordered.append((tier, places[tier], (number - done) % len(plans), request))
                 places[tier] += 1
         requests = [request for *_, request in sorted(ordered)]
-        affordable = [one for one in requests if not thrifty or one.rank < SPECULATION]
-        wanted = choose(affordable, allowed)
-        following = choose(affordable, len(wanted) + 4)[len(wanted) :]
+        affordable = [one for one in requests if not thrifty or one.rank < wishes.SPECULATION]
+        wanted = wishes.choose(affordable, allowed)
+        following = wishes.choose(affordable, len(wanted) + 4)[len(wanted) :]
         if not thrifty and any(one.rank < 1 for one in requests):
             # For slots that would be idle. Later there is no use in them: in what is flat, every twentieth point is off by
             # chance, and asks for more.
-            wanted = choose(chain(affordable, spare_requests(self._count, {*seen, *in_flight})), allowed)
+            wanted = wishes.choose(chain(affordable, wishes.spare_requests(self._count, {*seen, *in_flight})), allowed)
         spans = tuple(span for plan in plans for span in plan.spans)
         notes, unsettled = tuple(dict.fromkeys(plan.note for plan in plans if plan.note)), tuple[str, ...]()
         if not requests and not in_flight:
-            notes += wide_span_notes(spans)
+            notes += moves.wide_span_notes(spans)
         elif not wanted and not in_flight and room > 0:
             unsettled = tuple(plan.name for plan in waiting)
             share = f"its share of a sweep with {count(self._settings.runs_per_point, 'run')} per point"
@@ -136,7 +114,7 @@ class Adaptive:
         All metrics together have what a sweep of the same precision takes, less what confirms the changes. Once some are
         settled, the others have their share, and no more: they do not hold up those.
         """
-        most = most_runs(self._settings, self._count)
+        most = wishes.most_runs(self._settings, self._count)
         share = most * (waiting + 1) // (len(plans) + 1) if waiting else most
         changes = {(span.good, span.bad) for plan in plans for span in plan.spans}
         kept = min(2 * self._settings.confirmations * len(changes), most // 2)
@@ -144,60 +122,59 @@ class Adaptive:
 
     def _plan(self, number: int, metric: Metric, seen: Seen, in_flight: Runs, room: int) -> tuple[MetricPlan, Missed]:
         read = read_metric(metric, seen)
-        failing = surely_failing(read.again, read.values, read.failed)
+        failing = moves.surely_failing(read.again, read.values, read.failed)
         failed = read.failed | failing
         dead, again = sorted(read.dead | failing), read.again - failing
-        requests = grid_requests(self._count, self._grid, {*read.values, *in_flight}, dead, again)
+        requests = wishes.grid_requests(self._count, self._grid, {*read.values, *in_flight}, dead, again)
         grid_left = len(requests)
-        requests += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
+        requests += [wishes.RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
         left, flakes, noise, note = 0, None, None, ""
         if len(read.values) > 1:
             # Where equal is better, there is no change too small to matter.
             smallest = 0.0 if metric.better == "equal" else self._settings.smallest
             values, count, sure = read.values, self._count, self._settings.confidence
-            weights = self._effort.weights
+            weights = self._weights
             levels = partial(level_map, values, count, under=read.under, weights=weights)
-            known = (
-                flake_map(values, count, under=read.under, weights=weights)
-                if metric.binary
-                else levels(smallest=smallest)
-            )
+            flaky = partial(flake_map, values, count, under=read.under, weights=weights)
+            known = flaky() if metric.binary else levels(smallest=smallest)
             runs = {at: len(numbers) for at, numbers in values.items()}
             # Of what a coarser stage saw, the place is wanted as well as it can be had.
             pinned = known.spread if self._known else known.pinned
             if smallest and pinned > smallest:
                 builds = pinned > known.spread
                 off = f"about {100 * (known.builds if builds else known.spread):.2g}% (one standard deviation)"
-                least = f"changes smaller than {100 * pinned:.2g}%" if builds else "smaller changes"
+                which = f"changes smaller than {100 * pinned:.2g}%" if builds else "smaller changes"
                 who, more = ("builds", " (rebuild = 3 finds them)") if builds else ("runs", "")
-                note = f"{metric.name}: {who} of one level differ by {off}: {least} were not looked for{more}"
+                note = f"{metric.name}: {who} of one level differ by {off}: {which} were not looked for{more}"
                 known = levels(smallest=pinned)
-            state = SearchState(map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights)
-            requests += split_requests(state, 1 + 2 * room)
-            spans = spans_of(metric, state.map, read.values, dead, sure, known=self._known)
+            state = wishes.SearchState(
+                map=known, runs=runs, dead=dead, pending=in_flight, confidence=sure, weights=weights
+            )
+            requests += wishes.split_requests(state, 1 + 2 * room)
+            spans = moves.spans_of(metric, state.map, read.values, dead, sure, known=self._known)
             if not metric.binary and not self._known:
                 # What is surely there, and surely smaller than what is wanted, is nothing to report.
-                spans = tuple(
-                    s for s in spans if abs((s.after or 0) - (s.before or 0)) >= 0.9 * smallest * abs(s.before or 0)
-                )
-            left, flakes, noise = expected_left(state), known.flakes, known.noise(metric.name)
+                least = 0.9 * smallest
+                spans = tuple(s for s in spans if abs((s.after or 0) - (s.before or 0)) >= least * abs(s.before or 0))
+            left, flakes, noise = wishes.expected_left(state), known.flakes, known.noise(metric.name)
         if not number and failed:
-            found = edges(read.values, failed, self._count)
-            requests += edge_requests(found, dead, in_flight)
+            found = moves.edges(read.values, failed, self._count)
+            requests += moves.edge_requests(found, dead, in_flight)
             tried = {*read.values, *dead, *again, *in_flight}
-            requests += beside_failures(read.values, failed, range(self._count), tried)
-            spans = (*spans, *edge_spans(metric, found, read.values, dead))
+            requests += moves.beside_failures(read.values, failed, range(self._count), tried)
+            spans = (*spans, *moves.edge_spans(metric, found, read.values, dead))
         ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
         plan = MetricPlan(metric.name, tuple(requests), ordered, flakes, grid_left + left, note, noise)
-        return plan, missed_dips(self._count, read.values, dead, self._rule_out, self._settings.min_dip)
+        return plan, moves.missed_dips(self._count, read.values, dead, self._rule_out, self._settings.min_dip)
 
 
 class Sweep:
     """Runs every point once."""
 
     def __init__(self, effort: Effort, metrics: Sequence[Metric]) -> None:
-        self._settings, self._count, self._metrics = effort.settings, effort.points, tuple(metrics)
+        self._settings, self._count, _ = effort
+        self._metrics = tuple(metrics)
 
     def decide(self, seen: Seen, in_flight: Runs, room: int) -> Decision:
         """The next points in order; the answer when all have been run, or no more may be."""
@@ -215,7 +192,7 @@ class Sweep:
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count, under=read.under) if read.values else None
-                spans += spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
+                spans += moves.spans_of(metric, found, read.values, sorted(holes), sure) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
             else:
                 smallest = 0.0 if metric.better == "equal" else self._settings.smallest
@@ -223,25 +200,19 @@ class Sweep:
                 observations = tuple(Observation(label=str(at), values=read.values[at]) for at in known)
                 series = Series(metric=metric.name, better=metric.better, observations=observations)
                 for step in detect(series, DetectOptions(smallest=smallest)).steps:
-                    sides, levels = (
-                        (known[step.last_good], known[step.first_bad]),
-                        (step.before.value, step.after.value),
-                    )
-                    span = span_of(metric, sides, levels, step.confidence, holes)
+                    sides = known[step.last_good], known[step.first_bad]
+                    levels = step.before.value, step.after.value
+                    span = moves.span_of(metric, sides, levels, step.confidence, holes)
                     spans.append(structs.replace(span, sure=step.confidence >= sure))
             failed = read.failed | read.again
             if failed and not number:  # a run that fails gives no metric its value: once is enough
                 # Where failures begin and end, from one run of each point: what flakes explain as well is none.
-                ends = edges(read.values, failed, self._count)
-                likely = likelier_than_flakes(ends, read.values, failed, self._count)
-                spans += edge_spans(metric, likely, read.values, read.dead - failed)
-        return Decision(
-            asks=(),
-            expected_left=len(left),
-            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
-            flake_rate=max(flakes, default=None),
-            missed=missed_dips(self._count, tested, dead, "a larger budget"),
-        )
+                ends = moves.edges(read.values, failed, self._count)
+                likely = moves.likelier_than_flakes(ends, read.values, failed, self._count)
+                spans += moves.edge_spans(metric, likely, read.values, read.dead - failed)
+        ordered = tuple(sorted(spans, key=lambda span: (span.good, span.bad)))
+        missed, rate = moves.missed_dips(self._count, tested, dead, "a larger budget"), max(flakes, default=None)
+        return Decision(asks=(), expected_left=len(left), spans=ordered, flake_rate=rate, missed=missed)
 
 
 class Bisect:
@@ -251,7 +222,7 @@ class Bisect:
     """
 
     def __init__(self, effort: Effort, metrics: Sequence[Metric], order: int) -> None:
-        self._metrics, self._order, self._last = metrics, order, effort.points - 1
+        self._metrics, self._order = metrics, order
         told = [structs.replace(m, binary=True) if m.threshold is not None else m for m in metrics]
         self._inner = Adaptive(effort, told, zoom=True)
 
@@ -309,7 +280,7 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
     *,
     missing: Collection[int] = (),
     names: Sequence[str] = (),
-    levels: Mapping[str, tuple[float, float]] | None = None,
+    levels: Levels | None = None,
     weights: Sequence[float] = (),
 ) -> Strategy:
     """The strategy of [search] for `count` points.
@@ -332,17 +303,26 @@ def open_strategy(  # noqa: PLR0913 - what a stage knows
         each = min(EXPECTED / max(len(there), 8), 0.25)
         more = max(math.log(0.1) / math.log1p(-each) / (len(there) - 1), 1.0)
         shares = tuple(share * more for share in shares or [1.0] * len(there))
-    effort = Effort(settings, len(there), shares)
+    effort = (settings, len(there), shares)
     if settings.strategy == "sweep" and levels is None:
         inner = Sweep(effort, metrics)
     elif settings.strategy == "sweep":
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
-        inner = Adaptive(effort._replace(settings=structs.replace(settings, grid=1)), metrics, known=True)
+        inner = Adaptive((structs.replace(settings, grid=1), *effort[1:]), metrics, known=True)
     elif settings.strategy == "bisect":
         inner = Bisect(effort, metrics, order)
     else:
         inner = Adaptive(effort, metrics, zoom=levels is not None)
     return PresentPoints(inner, there, count)
+
+
+def strategy_for(
+    settings: SearchSettings, points: Sequence[Point], metrics: Sequence[Metric], levels: Levels | None = None
+) -> Strategy:
+    """The same for points as a timeline has them."""
+    missing, names = [at for at, point in enumerate(points) if point.missing], [point.id for point in points]
+    more = partial(open_strategy, missing=missing, names=names, weights=[point.weight for point in points])
+    return more(settings, len(points), metrics, levels=levels)
 
 
 def _shares(weights: Sequence[float], there: Sequence[int]) -> tuple[float, ...]:
@@ -378,11 +358,9 @@ class PresentPoints:
         if not self._there:
             return Decision(asks=(), expected_left=0, notes=("no point of the timeline is available",))
         place, there = self._place, self._there
-        decision = self._inner.decide(
-            {place[at]: one for at, one in seen.items() if at in place and one.outcomes},
-            {place[at]: runs for at, runs in in_flight.items() if at in place and runs},
-            room,
-        )
+        known = {place[at]: one for at, one in seen.items() if at in place and one.outcomes}
+        flying = {place[at]: runs for at, runs in in_flight.items() if at in place and runs}
+        decision = self._inner.decide(known, flying, room)
         if not self._gone:
             return decision
         spans = []

@@ -24,18 +24,9 @@ import msgspec
 
 from karat.engines.job import JobCommand, parse_size
 from karat.findings import CannotVerify
+from karat.hunts import settings as tables
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import (
-    COMMIT,
-    ContainerSettings,
-    HuntSettings,
-    RepositorySettings,
-    Stage,
-    mistake,
-    parse_duration,
-    split_command,
-    stages,
-)
+from karat.hunts.settings import COMMIT, ContainerSettings, HuntSettings, Stage, mistake, stages
 from karat.hunts.timelines.container_engine import ContainerEngine, absolute_mount, env_options, open_container_engine
 from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.registry import ImageReference, Registry, parse, stored_login
@@ -83,16 +74,13 @@ def point_name(when: dt.datetime, step: float) -> str:
     return f"{when:%Y-%m-%dT%H:%M}" if step % 60 == 0 else f"{when:%Y-%m-%dT%H:%M:%S}"
 
 
-def commits_of(labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()) -> dict[str, str]:
+def commits_of(labels: Mapping[str, str], repositories: Sequence[tables.RepositorySettings] = ()) -> dict[str, str]:
     """`commit.NAME` of each repository that a label tells of.
 
     The OCI label names one revision: that of the only repository.
     """
-    found = {
-        f"commit.{label.removeprefix(_PREFIX)}": value
-        for label, value in labels.items()
-        if label.startswith(_PREFIX) and COMMIT.fullmatch(value)
-    }
+    told = {label: value for label, value in labels.items() if label.startswith(_PREFIX) and COMMIT.fullmatch(value)}
+    found = {f"commit.{label.removeprefix(_PREFIX)}": value for label, value in told.items()}
     revision = labels.get("org.opencontainers.image.revision", "")
     if len(repositories) == 1 and COMMIT.fullmatch(revision):
         found.setdefault(f"commit.{repositories[0].name}", revision)
@@ -142,10 +130,9 @@ def list_images(references: Mapping[str, ImageReference], registry: Registry) ->
         there: Sequence[str] = ()
         with suppress(CannotVerify):
             there = registry.tags(next(iter(references.values())))
-        tags = (
-            f"; the repository has {count(len(there), 'tag')}, the last ones are {few(there[-5:], 5)}" if there else ""
-        )
-        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}{tags}")
+        tags = f"; the repository has {count(len(there), 'tag')}, the last ones are {few(there[-5:], 5)}"
+        said = f"expected images, found none of {len(found)}: {names}{tags if there else ''}"
+        raise mistake(f"containers.image: {said}")
     return found
 
 
@@ -162,9 +149,7 @@ def notes_on_images(images: Collection[ListedImage]) -> Iterator[str]:
 class ImageCache:
     """The images that a hunt has pulled onto this machine, oldest use first."""
 
-    def __init__(
-        self, file: Path, limit: int, sizes: Callable[[Sequence[str]], Mapping[str, int]], *, keep: int
-    ) -> None:
+    def __init__(self, file: Path, limit: int, sizes: Callable[[list[str]], Mapping[str, int]], *, keep: int) -> None:
         self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
         self._images: list[str] = []  # then nothing is known to be the hunt's, and nothing is removed
         with suppress(OSError, ValueError):
@@ -238,7 +223,7 @@ class Containers(Timeline):
         named = engine.named(self._container, place.hunt)
         # For every container, before those of hunt.toml.
         self._options = (*named, "--volume", "@OUT@:@OUT@", "--cpuset-cpus=@CORES@", *mounts, *gpus)
-        self._stays = bool(split_command(settings.probe.setup))
+        self._stays = bool(tables.split_command(settings.probe.setup))
         self._pulls: dict[str, subprocess.Popen[bytes]] = {}  # In the background, of what comes next.
         file = place.work / "containers" / f"images-{place.hunt}.json"
         limit = parse_size(own.cache) if self._here else 0
@@ -337,7 +322,7 @@ def open_containers(settings: HuntSettings, stage: Stage, window: Window | None,
     own = settings.containers
     if own is None:
         raise mistake("[containers]: expected a table with an image, found none")
-    step = stage.step if stage.step is not None else parse_duration(own.step)
+    step = stage.step if stage.step is not None else tables.parse_duration(own.step)
     for each in stages(settings):
         if each.timeline == "containers":
             check_template(own.image, each.step or step)

@@ -24,20 +24,9 @@ import msgspec
 
 from karat.engines.job import JobCommand
 from karat.findings import CannotVerify
+from karat.hunts import settings as tables
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import (
-    COMMIT,
-    EDIT,
-    IMAGE,
-    REBUILD,
-    CheckoutSettings,
-    ContainerSettings,
-    HuntSettings,
-    Stage,
-    mistake,
-    parse_duration,
-    split_command,
-)
+from karat.hunts.settings import IMAGE, REBUILD, CheckoutSettings, HuntSettings, Stage, mistake, parse_duration
 from karat.hunts.timelines.container_engine import KeptContainer, absolute_mount, check_mountable, open_container_engine
 from karat.hunts.timelines.git_mirror import Commit, Mirror, from_timestamp, index_at, instants, interleave
 from karat.hunts.timelines.timeline import Timeline, Workspace
@@ -131,7 +120,7 @@ def open_container(
     """The container, as hunt.toml wants it; None: builds run on the host."""
     if not settings.container:
         return None
-    theirs = hunt.containers or ContainerSettings(image="")
+    theirs = hunt.containers or tables.ContainerSettings(image="")
     engine = open_container_engine(hunt, place)
     if engine.name == "pyxis":
         raise mistake('container: expected docker or podman to build in; set engine = "podman" under [containers]')
@@ -184,9 +173,8 @@ class GitTimeline(Timeline):
             write_bytes(mirror.path / _ALTERNATES, objects, durable=False)
             notes += [f"{mirror.stale}; using what was fetched before"] if mirror.stale else []
             if cut := mirror.shallow_at[:SHORT]:
-                notes.append(
-                    f"{name}: the history is cut off at {cut} (a shallow clone); older commits are not available"
-                )
+                said = f"the history is cut off at {cut} (a shallow clone); older commits are not available"
+                notes.append(f"{name}: {said}")
         self._container = open_container(hunt, settings, window, place, tuple(self.mirrors.values()))
 
     def point(self, commits: Mapping[str, str], label: str, time: float) -> Point:
@@ -207,7 +195,7 @@ class GitTimeline(Timeline):
         clean = self.settings.clean or self.settings.rebuild > 1
         for name, commit in self.commits(point).items():
             commands.extend(Checkout(mirror=self.mirrors[name], clean=clean).commands(commit))
-        if words := split_command(self.settings.build):
+        if words := tables.split_command(self.settings.build):
             timeout = parse_duration(self.settings.build_timeout)
             commands.append(self.command(point, JobCommand(role="build", name="build", argv=words, timeout=timeout)))
         return commands
@@ -430,18 +418,16 @@ def _recorded_ranges(timeline: GitTimeline, window: Window) -> tuple[dict[str, C
         except CannotVerify as error:
             notes.append(f"{error}; the branch's commit at that time is used instead")
     if len(found) == len(timeline.mirrors) and all(e.old == e.new for e in found.values()):
-        notes.append(
-            f"{' and '.join(found)} did not move between the two points: the change came with something else "
-            "(the image, another package), or the commits that were recorded are not those that ran"
-        )
+        what = "something else (the image, another package), or the commits that were recorded are not those that ran"
+        notes.append(f"{' and '.join(found)} did not move between the two points: the change came with {what}")
     return found, notes
 
 
 def _commit(mirror: Mirror, text: str) -> str:
     """A recorded id, also a short one. A name would be somebody else's by now: branches move."""
-    if not COMMIT.fullmatch(text.lower()):
+    if not tables.COMMIT.fullmatch(text.lower()):
         said = f"repository {mirror.name}: expected commit.{mirror.name} to be a commit id, found {text[:80]!r}"
-        raise CannotVerify(said, next_command=EDIT)
+        raise CannotVerify(said, next_command=tables.EDIT)
     return mirror.commit(text.lower())
 
 

@@ -277,11 +277,9 @@ class Mirror:
             return self._forward(old, new, every=every)
         back = [*reversed(self.listed("--first-parent", old, f"^{base}")[:-1])]
         forward, more = ([], []) if base == new else self._forward(base, new, every=every)
-        note = (
-            f"{self.name}: {after} does not descend from {before} (it is older, or of a rewritten or another branch); the line "
-            f"goes back to {base[:12]}, which both have, a commit less with each step, and forward from there"
-        )
-        return _in_order([*back, *self.listed("--no-walk", base), *forward]), [note, *more]
+        note = f"{self.name}: {after} does not descend from {before} (it is older, or of a rewritten or another branch)"
+        way = f"goes back to {base[:12]}, which both have, a commit less with each step, and forward from there"
+        return _in_order([*back, *self.listed("--no-walk", base), *forward]), [f"{note}; the line {way}", *more]
 
     def _forward(self, old: str, new: str, *, every: bool) -> CommitLine:
         words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
@@ -289,18 +287,16 @@ class Mirror:
         notes = []
         if every:
             if self.listed("--merges", "--ancestry-path", new, f"^{old}"):
-                notes.append(
-                    f"{self.name}: the commits from {old[:12]} to {new[:12]} are not one line; parallel branches lack each "
-                    'other\'s commits, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
-                )
+                why = "parallel branches lack each other's commits, so a change may show as a dip"
+                way = 'history = "first-parent" looks into merges one by one'
+                said = f"the commits from {old[:12]} to {new[:12]} are not one line; {why} ({way})"
+                notes.append(f"{self.name}: {said}")
         elif old not in self.parents(commits[0].id)[:1]:
             # Those of the line that lack the old one would be steps back.
             on_the_way = {c.id for c in self.listed("--ancestry-path", new, f"^{old}")}
             commits = self._with_end([commit for commit in commits if commit.id in on_the_way], new)
-            notes.append(
-                f"{self.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
-                f"the step from it to {commits[0].id[:12]} is more than one commit"
-            )
+            said = f"{self.name}: {old[:12]} is not on the first-parent line of {new[:12]}"
+            notes.append(f"{said}; the step from it to {commits[0].id[:12]} is more than one commit")
         return self._with_end(commits, new), notes
 
     def _with_end(self, commits: Sequence[Commit], new: str) -> list[Commit]:

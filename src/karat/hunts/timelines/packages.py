@@ -241,10 +241,8 @@ class Packages(Timeline):
 
     name = "packages"
 
-    def __init__(
-        self, settings: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace
-    ) -> None:
-        self._settings, self._address, self._place = settings, address, place
+    def __init__(self, own: PackageSettings, found: Sequence[Release], address: IndexAddress, place: Workspace) -> None:
+        self._settings, self._address, self._place = own, address, place
         self._uv = find_uv()
         self._releases = {release.version: release for release in found}
         self.points = [
@@ -252,7 +250,7 @@ class Packages(Timeline):
                 id=r.version,
                 label=r.version,
                 when=r.uploaded,
-                parts={settings.name: r.version},
+                parts={own.name: r.version},
                 missing=r.missing,
                 # More comes with 1.5.0 than with 1.5.1.
                 weight=0.5 if re.match(r"\d+\.\d+\.0*[1-9]", r.version) else 1.0,
@@ -303,12 +301,8 @@ def open_packages(settings: HuntSettings, _stage: Stage, window: Window | None, 
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
     inside = versions_between(listed, start, end)
     named = {_version_of(text) for text in (start, end) if text}  # `1.0` is `1.0.0`
-    chosen = [
-        release
-        for release in inside
-        if _version_of(release.version) in named
-        or ((wanted.prereleases or not release.prerelease) and release.yanked is None)
-    ]
+    usual = {r.version for r in inside if (wanted.prereleases or not r.prerelease) and r.yanked is None}
+    chosen = [r for r in inside if r.version in usual or _version_of(r.version) in named]
     if not chosen:
         wide = f"{wanted.name} from {wanted.start or 'the first'} to {wanted.end or 'the last'}"
         found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked" if inside else "none"
@@ -317,18 +311,16 @@ def open_packages(settings: HuntSettings, _stage: Stage, window: Window | None, 
     notes = []
     gone = [release for release in inside if release not in chosen]
     if early := sum(r.prerelease and not wanted.prereleases for r in gone):
-        notes.append(
-            f"{count(early, 'pre-release')} of {wanted.name} left out; packages.prereleases = true includes them"
-        )
+        said = f"{count(early, 'pre-release')} of {wanted.name} left out"
+        notes.append(f"{said}; packages.prereleases = true includes them")
     if yanked := len(gone) - early:
         notes.append(f"{count(yanked, 'yanked version')} of {wanted.name} left out; start and end may name one")
     # A folder of the package's name beside hunt.toml, which Python would import instead of any release.
     folder = place.root / wanted.name.replace("-", "_").lower()
     if (folder / "__init__.py").is_file() or folder.with_suffix(".py").is_file():
-        notes.append(
-            f"expected every release of {wanted.name} to be imported from its environment, found {folder.name} beside"
-            " hunt.toml, which Python may import instead: then all versions measure the same code"
-        )
+        said = f"expected every release of {wanted.name} to be imported from its environment, found {folder.name}"
+        why = "which Python may import instead: then all versions measure the same code"
+        notes.append(f"{said} beside hunt.toml, {why}")
     timeline = Packages(wanted, chosen, address, place)
     timeline.notes = notes
     return timeline

@@ -80,12 +80,8 @@ class Split(Timeline):
         ending = "-".join(names)
         if len(names) > 3:
             ending = f"{'-'.join(names[:2])}-and-{len(names) - 2}-{sha256_hex(ending.encode())[:4]}"
-        return Point(
-            id=f"new-{ending}",
-            label=f"new {few(names, 3)}",
-            when=new.when,
-            parts={name: (new if name in taken else old).parts[name] for name in old.parts},
-        )
+        parts = {name: (new if name in taken else old).parts[name] for name in old.parts}
+        return Point(id=f"new-{ending}", label=f"new {few(names, 3)}", when=new.when, parts=parts)
 
     def finer(self, old: Point, new: Point) -> bool:
         moved = moved_parts(old, new)
@@ -128,15 +124,10 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
     if both := sorted({*before, *after} & {*mirrors}):
         raise mistake(f"repositories: expected other names than those of packages, found {', '.join(both)}")
     if window is None:
-        made.points = [
-            Point(
-                id=side,
-                label=f"{side} code, {side} environment",
-                parts={name: mirrors[name].commit(revisions.get(name, code.tips[name])) for name in mirrors}
-                | {ENVIRONMENT: side if before != after else "old"},
-            )
-            for revisions, side in ((table.good, "old"), (table.bad, "new"))
-        ]
+        for revisions, side in ((table.good, "old"), (table.bad, "new")):
+            parts = {name: mirrors[name].commit(revisions.get(name, code.tips[name])) for name in mirrors}
+            parts[ENVIRONMENT] = side if before != after else "old"
+            made.points = [*made.points, Point(id=side, label=f"{side} code, {side} environment", parts=parts)]
         if not moved_parts(*made.points):
             raise mistake("expected the code or the packages to differ between old and new, found that neither does")
         return made
@@ -146,10 +137,8 @@ def open_split(settings: HuntSettings, stage: Stage, window: Window | None, plac
         # Every package that moved is a part now.
         made.title, first, last = "packages", made.parts(window.old), made.parts(window.new)
         kept = [name for name in first if name in mirrors or first[name] != last[name]]
-        made.points = [
-            structs.replace(point, parts={name: parts[name] for name in kept})
-            for point, parts in ((window.old, first), (window.new, last))
-        ]
+        sides = ((window.old, first), (window.new, last))
+        made.points = [structs.replace(point, parts={name: parts[name] for name in kept}) for point, parts in sides]
     elif set(moved) <= set(mirrors):
         commits = made.inner = open_commits(settings, stage, window, place)
         made.name, made.title, made.absent, made.notes = "commits", "commits", commits.absent, commits.notes

@@ -144,7 +144,6 @@ def _position(points: Sequence[Point], word: str, *, last: bool) -> int | None:
         return None
     moment += dt.timedelta(days=1, microseconds=-1) if last and len(word) == len("2023-08-24") else dt.timedelta()
     moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-    inside = [
-        i for i, at in enumerate(points) if at.when is not None and (at.when <= moment if last else at.when >= moment)
-    ]
+    timed = [(i, at.when) for i, at in enumerate(points) if at.when is not None]
+    inside = [i for i, when in timed if (when <= moment if last else when >= moment)]
     return inside[-1 if last else 0] if inside else None
