@@ -237,12 +237,10 @@ def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: For
             return None
         why = f"a gradient in {case.precision.name}, where float64 has none"
         return _comparison(case, i, GradVerdict.FAIL, why, error=rms_size(first))
-    why = ""
-    if first is None:
+    if any(one is None or one.shape != other.shape for one, other in zip(sides[0], sides[1], strict=True)):
         why = f"no gradient in {case.precision.name}, where float64 has one"
-    elif any(one is None or one.shape != other.shape for one, other in zip(sides[0], sides[1], strict=True)):
-        why = f"the gradient has another shape in {case.precision.name}: {first.shape}"
-    if why:
+        if first is not None:
+            why = f"the gradient has another shape in {case.precision.name}: {first.shape}"
         return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(usual))
     sides[3] = [one if one is not None and one.shape == usual.shape else usual for one in sides[3]]
     # Where more of what rounding does is known, less must be allowed for.

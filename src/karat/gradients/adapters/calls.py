@@ -113,15 +113,13 @@ def refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
 
 def output_names(found: Sequence[Leaf], given: Sequence[str] | None) -> list[str]:
     """Names of all tensors that come out; `out` if there is one."""
+    # `out`, `out.0`, or the key under which a dict has it.
+    names = [f"out.{leaf.name}" if leaf.name[:1].isdigit() else leaf.name or "out" for leaf in found]
     if given is not None:
         if len(given) != len(found):
             said = f"output_names: expected a name for each of {len(found)} outputs, found {len(given)} names"
             raise misuse(said, "output_names=(…) with a name per output")
         names = list(given)
-    else:
-        # `out`, `out.0`, or the key under which a dict has it.
-        names = [leaf.name or "out" for leaf in found]
-        names = [f"out.{name}" if name[0].isdigit() else name for name in names]
     refuse_twice(names, "output_names", "output")
     return names
 

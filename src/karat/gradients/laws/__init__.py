@@ -23,8 +23,8 @@ LAWS: dict[str, Law] = {
     # A gradient has the shape, the dtype and the device of its input.
     "gradient-form": lambda trial: backward.watched(trial)["gradient-form"],
     "finite": backward.finite,
-    "deterministic-forward": backward.deterministic_forward,
-    "deterministic-backward": backward.deterministic_backward,
+    "deterministic-forward": partial(backward.deterministic, backward=False),
+    "deterministic-backward": partial(backward.deterministic, backward=True),
     "inputs-unmodified": backward.inputs_unmodified,
     # Others may still need them.
     "cotangents-unmodified": lambda trial: backward.watched(trial)["cotangents-unmodified"],

@@ -14,41 +14,33 @@ import numpy as np
 
 from karat.gradients.adapters import graph_nodes
 from karat.gradients.laws.trial import MARGIN, RUNS, Trial, TwoWays, describe_difference, largest, largest_gap
-from karat.gradients.problem import Array, Gradients, TensorSlot, Unsupported, error_line
+from karat.gradients.problem import Array, Gradients, Unsupported, error_line
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import eps_of
 
 _MOST = 4  # outputs, or inputs, that are tried one by one
 _ANY_ORDER = 8.0  # units in the last place that each term of a sum may be off when it is added up in another order
-_ELSEWHERE = (
-    2.0**-7
-)  # how far away, relatively, the second forward of an interleaved pair runs, and the second point of a batch is
+_ELSEWHERE = 2.0**-7  # how far away, relatively, the second point of an interleaved pair, or of a batch, is
 
 
-def deterministic_backward(trial: Trial) -> Property:
-    """The same backward gives the same gradient, up to the stated bound and the order of additions."""
-    return _deterministic(trial, "deterministic-backward", trial.problem.inputs, trial.gradients, trial.repeated)
+def deterministic(trial: Trial, *, backward: bool) -> Property:
+    """The same inputs give the same outputs, and the same backward the same gradient, up to the stated bound.
 
-
-def deterministic_forward(trial: Trial) -> Property:
-    """The same inputs give the same outputs, up to the same."""
-    problem = trial.problem
-    again = [problem.forward(problem.point) for _ in range(RUNS - 1)]
-    return _deterministic(trial, "deterministic-forward", problem.outputs, trial.outputs, again)
-
-
-def _deterministic(
-    trial: Trial, name: str, slots: Sequence[TensorSlot], first: Gradients, others: Sequence[Gradients]
-) -> Property:
-    """What repetition changes at most, relative to the largest element; a sum in any order is a fact, and no fault."""
-    measured, where, of = 0.0, "", "gradient of " if name.endswith("backward") else ""
+    It is relative to the largest element; a sum in any order is a fact, and no fault.
+    """
+    problem, name, of, measured, where = trial.problem, "deterministic-forward", "", 0.0, ""
+    if backward:
+        name, of, slots, others = "deterministic-backward", "gradient of ", problem.inputs, trial.repeated
+    else:
+        slots, others = problem.outputs, [problem.forward(problem.point) for _ in range(RUNS - 1)]
+    first: Gradients = trial.gradients if backward else trial.outputs
     for run in others:
         for slot, one, usual in zip(slots, run, first, strict=True):
             relative = largest_gap(one, usual) / (largest(usual) or 1.0)
             if relative > measured:
                 measured, where = relative, describe_difference(slot.name, one, usual, of)
     # A function that trembles may look as if it computed in bfloat16; so only those that say so are taken for it.
-    said = max(eps_of("float32"), *(eps_of(slot.dtype) for slot in (*trial.problem.inputs, *trial.problem.outputs)))
+    said = max(eps_of("float32"), *(eps_of(slot.dtype) for slot in (*problem.inputs, *problem.outputs)))
     explained = _ANY_ORDER * trial.another_order * min(1.0, said / trial.eps)
     bound = trial.allowed if trial.strict else max(trial.allowed, explained)
     found = f"{RUNS} runs differ by {measured:.2g}, relative to the largest element: {where}"
