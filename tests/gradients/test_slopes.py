@@ -186,7 +186,7 @@ POINT = np.random.default_rng(3).standard_normal(40)
 def _both(fn: ComplexFunction, point: np.ndarray = POINT) -> tuple[list[Slopes] | None, list[Slopes]]:
     at = baseline(FlatProblem(open_problem(fn, (point,))))
     direction = element_scales(point)
-    exact = complex_step.complex_slopes(at.source, 0, direction, at.base, at.precision)
+    exact = complex_step.complex_slopes(at.source, 0, direction, at.base, at.computes)
     return exact, slopes_along(at, 0, direction)
 
 

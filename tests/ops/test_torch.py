@@ -127,8 +127,8 @@ def test_so_is_a_fault_at_other_integers() -> None:
     operator = Operator(name="ldexp", framework="torch", samples=lambda _: [sample])
     checked, _ = worker.checked(operator, WorkerSetup(catalogue="torch", level="deep"))
     if torch.__version__.startswith("2.13."):
-        (fault,) = (one for one in checked.suspects if one.fault.column == "reverse")
-        assert fault.fault.at == "negative integers"
-        assert "-2" in fault.scripts[0]
-        ran = subprocess.run([sys.executable, "-c", fault.scripts[0]], capture_output=True, text=True, check=False)
+        ((fault, scripts),) = (one for one in checked.suspects if one[0].column == "reverse")
+        assert fault.at == "negative integers"
+        assert "-2" in scripts[0]
+        ran = subprocess.run([sys.executable, "-c", scripts[0]], capture_output=True, text=True, check=False)
         assert ran.stdout.startswith("wrong: 0.0 by the framework"), ran

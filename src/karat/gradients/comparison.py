@@ -104,13 +104,7 @@ class Agreement:
 
     measured: tuple[Measurement, ...]
     scale: float  # the largest derivative that was compared
-    weight: float  # the size of the outputs that were compared
     widest: float  # the widest tolerance
-
-    @property
-    def sees(self) -> bool:
-        """Whether anything is left to compare once unknown slopes are out."""
-        return any(one.expected.count for one in self.measured)
 
     @property
     def worst(self) -> Measurement:
@@ -129,11 +123,10 @@ class Agreement:
 def judge(measured: Sequence[Measurement], *, rtol: float | None = None) -> Agreement:
     """The judgement; a tolerance that a test asks for replaces narrower ones."""
     scale = max((one.expected.size for one in measured), default=0.0)
-    weight = max((one.expected.weight for one in measured), default=0.0)
     if rtol is not None:
         measured = [replace(one, tolerance=max(one.tolerance, rtol * scale)) for one in measured]
     widest = max((one.tolerance for one in measured), default=np.inf)
-    return Agreement(tuple(measured), scale, weight, widest)
+    return Agreement(tuple(measured), scale, widest)
 
 
 def slackened(measured: Sequence[Measurement], seen: Observations, index: int) -> list[Measurement]:
@@ -182,18 +175,13 @@ def controls(
     turned = [_transposed(one, shape) for one in gradients]
 
     def fails(corrupted: Callable[[int, Measurement], float]) -> bool:
-        return any(
-            not abs(corrupted(n, one) - one.expected.value) <= one.tolerance
-            for n, some in enumerate(judged)
-            for one in some
-        )
+        each = ((n, one) for n, some in enumerate(judged) for one in some)
+        return any(not abs(corrupted(n, one) - one.expected.value) <= one.tolerance for n, one in each)
 
     def element_fails(place: int) -> bool:
-        weight = float(scales[place])
+        weight, pairs = float(scales[place]), zip(gradients, typical, strict=True)
         # One per cent of the element, or of a typical one if it is smaller than that.
-        least = [
-            max(abs(float(g[place])), t / weight) if weight else 0.0 for g, t in zip(gradients, typical, strict=True)
-        ]
+        least = [max(abs(float(g[place])), t / weight) if weight else 0.0 for g, t in pairs]
         return fails(lambda n, one: one.found + float(one.expected.direction[place]) * LEAST_ERROR * least[n])
 
     def transposed(n: int, measured: Measurement) -> float:
@@ -250,104 +238,82 @@ ZERO = "the gradient is zero, and the function flat, everywhere it was checked"
 INACCURATE = "right to about nine digits, not to round-off; strict=True fails on it"
 
 
-@dataclass(frozen=True, slots=True)
-class PairVerdict:
-    seen: Observations
-    pair: tuple[int, int]
-    groups: Sequence[Group]
-    none: bool  # whether the framework gave no gradient at all
+def compare_pair(
+    seen: Observations, pair: tuple[int, int], groups: Sequence[Group], *, none: bool
+) -> tuple[GradComparison, bool]:
+    """The comparison, and whether the derivative is zero everywhere it was checked; `none`: there was no gradient at all."""
+    measured = [one for _, some in groups for one in some]
+    judged, rtol, used, slack = judge(measured), seen.plan.rtol, None, False
+    wide = rtol is not None and rtol * judged.scale > judged.widest
+    # What is out of every wider tolerance, too, is judged by the one that was derived.
+    if judged.failed and wide and not (widened := judge(measured, rtol=rtol)).failed:
+        judged, used = widened, rtol
+    elif judged.failed and not (looser := judge(slackened(measured, seen, pair[0]))).failed:
+        off, slack = judged.worst.deviation / (judged.scale or 1.0), True
+        judged, groups = looser, [(g, slackened(some, seen, pair[0])) for g, some in groups]
+    verdict, reason = _verdict(seen, pair[1], judged, none=none, widened=used is not None)
+    if slack and verdict.holds:
+        verdict, reason = GradVerdict.INACCURATE, f"off by {off:.1g} of its size: {INACCURATE}"
+    zero = judged.zero and verdict.holds
+    flat, i = seen.baseline.flat, pair[0]
+    slot, scales = flat.inputs[i], scales_of(flat, i)
+    # By the cotangent that sees most; each has its own size of gradient.
+    typical = [_flat_element(some) if zero else typical_element(gradient, scales) for gradient, some in groups]
+    sees = min(smallest_error(judge(some, rtol=used), at) for (_, some), at in zip(groups, typical, strict=True))
+    caught = {"one element": sees < LEAST_ERROR} if zero else {}
+    if not zero and np.isfinite(judged.widest):
+        shape = (*slot.shape, 2) if slot.complex else slot.shape
+        caught = controls(groups, shape, scales, rtol=used, place=seen.plan.place(scales.size, *pair))
+    scale = judged.scale or 1.0
+    made = seen.comparison(
+        pair,
+        verdict,
+        reason,
+        error=judged.worst.deviation / scale,
+        tolerance=judged.worst.tolerance / scale,
+        scale=judged.scale,
+        smallest_error=sees,
+        probes=len(judged.measured),
+        controls=caught,
+        widened=rtol if wide else None,
+    )
+    return made, zero
 
-    def comparison(self) -> tuple[GradComparison, bool]:
-        """The comparison, and whether the derivative is zero everywhere it was checked."""
-        groups, measured = self.groups, [one for _, some in self.groups for one in some]
-        judged, rtol, used, slack = judge(measured), self.seen.plan.rtol, None, False
-        wide = rtol is not None and rtol * judged.scale > judged.widest
-        # What is out of every wider tolerance, too, is judged by the one that was derived.
-        if judged.failed and wide and not (widened := judge(measured, rtol=rtol)).failed:
-            judged, used = widened, rtol
-        elif judged.failed and not (looser := judge(slackened(measured, self.seen, self.pair[0]))).failed:
-            off, slack = judged.worst.deviation / (judged.scale or 1.0), True
-            judged, groups = looser, [(g, slackened(some, self.seen, self.pair[0])) for g, some in groups]
-        verdict, reason = self._verdict(judged, widened=used is not None)
-        if slack and verdict.holds:
-            verdict, reason = GradVerdict.INACCURATE, f"off by {off:.1g} of its size: {INACCURATE}"
-        zero = judged.zero and verdict.holds
-        flat, i = self.seen.baseline.flat, self.pair[0]
-        slot, scales = flat.inputs[i], scales_of(flat, i)
-        # By the cotangent that sees most; each has its own size of gradient.
-        sees = min(
-            smallest_error(judge(some, rtol=used), _flat_element(some) if zero else typical_element(gradient, scales))
-            for gradient, some in groups
-        )
-        caught = {"one element": sees < LEAST_ERROR} if zero else {}
-        if not zero and np.isfinite(judged.widest):
-            shape = (*slot.shape, 2) if slot.complex else slot.shape
-            place = self.seen.plan.place(scales.size, *self.pair)
-            caught = controls(groups, shape, scales, rtol=used, place=place)
-        missed = [name for name, noticed in caught.items() if not noticed]
-        vacuous = verdict.holds and bool(missed)
-        if vacuous:
-            reason = f"a corrupted gradient would have passed, too ({', '.join(missed)})"
-        scale = judged.scale or 1.0
-        made = self.seen.comparison(
-            self.pair,
-            verdict,
-            reason,
-            error=judged.worst.deviation / scale,
-            tolerance=judged.worst.tolerance / scale,
-            scale=judged.scale,
-            smallest_error=sees,
-            probes=len(judged.measured),
-            controls=caught,
-            vacuous=vacuous,
-            widened=rtol if wide else None,
-        )
-        return made, zero
 
-    def _verdict(self, judged: Agreement, *, widened: bool) -> tuple[GradVerdict, str]:
-        if not judged.sees or not np.isfinite(judged.widest):
-            return GradVerdict.INCONCLUSIVE, UNKNOWN
-        if judged.failed:
-            return self._failed(judged)
-        cap = roundoff.cap(self.seen.baseline.computes)
-        size = judged.scale
+def _verdict(
+    seen: Observations, output: int, judged: Agreement, *, none: bool, widened: bool
+) -> tuple[GradVerdict, str]:
+    # Whether anything is left to compare once unknown slopes are out.
+    if not any(one.expected.count for one in judged.measured) or not np.isfinite(judged.widest):
+        return GradVerdict.INCONCLUSIVE, UNKNOWN
+    computes, worst, scale = seen.baseline.computes, judged.worst, judged.scale
+    cap, share = roundoff.cap(computes), judged.widest / scale if scale else np.inf
+    known = f"the expected derivative is known to {share:.1g} of its size, but {computes} needs {cap:g}"
+    noisy = f"{known}: the forward is noisy, or not smooth near the point"
+    if not judged.failed:
+        size, doubt = scale, seen.lost(output)
         if judged.zero:
-            size = judged.weight or max(one.expected.largest for one in judged.measured)
-        doubt = self.seen.lost(self.pair[1])
+            expected = [one.expected for one in judged.measured]
+            size = max(one.weight for one in expected) or max(one.largest for one in expected)
         if not doubt and judged.widest > max(cap * size, roundoff.NOTHING) and not widened:
-            doubt = self._noisy(judged)
+            doubt = noisy
         if doubt:
             return GradVerdict.INCONCLUSIVE, doubt
-        if not judged.zero:
-            return GradVerdict.PASS, ""
-        return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
-
-    def _failed(self, judged: Agreement) -> tuple[GradVerdict, str]:
-        worst, atol = judged.worst, self.seen.plan.atol
-        if self.none:
-            return GradVerdict.FAIL, NO_GRADIENT if self.seen.plan.order == 1 else NO_SECOND
-        if not np.isfinite(worst.found):
-            if self.seen.masks[self.pair[1]].any():
-                edge = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
-                return GradVerdict.INCONCLUSIVE, edge
-            return GradVerdict.FAIL, "the gradient is not finite where the derivative is"
-        cap = roundoff.cap(self.seen.baseline.computes)
-        # Beyond the cap the error estimate is itself in doubt; what is far out of it is wrong all the same.
-        if worst.tolerance > cap * judged.scale and worst.deviation < 100 * worst.tolerance:
-            return GradVerdict.INCONCLUSIVE, self._noisy(judged)
-        gap = (
-            f"off by {worst.deviation / (judged.scale or 1.0):.2g} of its size along a probe"
-            f" (expected {worst.expected.value:.6g}, found {worst.found:.6g})"
-        )
-        if atol is not None and worst.deviation <= atol:
-            gap = f"{gap}; only the absolute tolerance {atol:g} excuses it, and that proves nothing"
-            return GradVerdict.INCONCLUSIVE, gap
-        return GradVerdict.FAIL, gap
-
-    def _noisy(self, judged: Agreement) -> str:
-        computes = self.seen.baseline.computes
-        share = judged.widest / judged.scale if judged.scale else np.inf
-        return (
-            f"the expected derivative is known to {share:.1g} of its size, but {computes} needs"
-            f" {roundoff.cap(computes):g}: the forward is noisy, or not smooth near the point"
-        )
+        flat = f"{ZERO}; the framework gives None" if none else ZERO
+        return GradVerdict.PASS, flat if judged.zero else ""
+    if none:
+        return GradVerdict.FAIL, NO_GRADIENT if seen.plan.order == 1 else NO_SECOND
+    if not np.isfinite(worst.found):
+        if seen.masks[output].any():
+            edge = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
+            return GradVerdict.INCONCLUSIVE, edge
+        return GradVerdict.FAIL, "the gradient is not finite where the derivative is"
+    # Beyond the cap the error estimate is itself in doubt; what is far out of it is wrong all the same.
+    if worst.tolerance > cap * scale and worst.deviation < 100 * worst.tolerance:
+        return GradVerdict.INCONCLUSIVE, noisy
+    values = f"expected {worst.expected.value:.6g}, found {worst.found:.6g}"
+    gap = f"off by {worst.deviation / (scale or 1.0):.2g} of its size along a probe ({values})"
+    if seen.plan.atol is not None and worst.deviation <= seen.plan.atol:
+        gap = f"{gap}; only the absolute tolerance {seen.plan.atol:g} excuses it, and that proves nothing"
+        return GradVerdict.INCONCLUSIVE, gap
+    return GradVerdict.FAIL, gap

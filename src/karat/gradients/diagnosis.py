@@ -121,22 +121,20 @@ class _PairOracle:
         (made,) = expectations([probe], self.pair.output, v, base)
         return KnownSlope(probe.direction, made.value, made.error if known.all() else np.inf)
 
-    def _central(self, step: float, direction: Vector) -> float:
-        pair, v = self.pair, self.cotangent
-        ends = [self.at.source.moved(pair.input, sign * step * direction) for sign in (1.0, -1.0)]
-        change = (ends[0][pair.output] - ends[1][pair.output])[v != 0]
-        return float(np.sum(v[v != 0] * change)) / (2 * step)
-
     def _slope(self, direction: Vector) -> tuple[float, float]:
         at, index = self.at, self.pair.input
         found = None
         if self.pair.comparison.oracle == "complex-step":
-            found = slopes.complex_slopes(at.source, index, direction, at.base, at.precision)
+            found = slopes.complex_slopes(at.source, index, direction, at.base, at.computes)
         if found is None:
             # Four forwards, if they agree far better than what failed; else the whole ladder is needed. The step is where
             # the truncation and the round-off of a central difference are about equal, extrapolated once.
-            step, v = float(2.0 ** round(np.log2(roundoff.unit(at.precision)) / 6)), self.cotangent
-            coarse, fine = (self._central(one, direction) for one in (step, step / 2))
+            step, v = float(2.0 ** round(np.log2(roundoff.unit(at.computes)) / 6)), self.cotangent
+            central = []
+            for h in (step, step / 2):
+                ahead, back = (at.source.moved(index, sign * direction)[self.pair.output] for sign in (h, -h))
+                central.append(float(np.sum(v[v != 0] * (ahead - back)[v != 0])) / (2 * h))
+            coarse, fine = central
             value = (4 * fine - coarse) / 3
             noise = norm(v * np.where(v != 0, at.noise[self.pair.output], 0.0))
             error = abs(value - fine) / 16 + 4 * noise / step
@@ -185,11 +183,8 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     of = np.zeros(scales.size) if gradient is None else vector(gradient)
     if low:
         # The double run's gradient is what is expected, in full: both at the rounded inputs and the rounded cotangent.
-        dtype, at, v = (
-            failed.dtype,
-            [rounded(one, failed.dtype) for one in problem.point],
-            rounded(cotangent, failed.dtype),
-        )
+        dtype, at = failed.dtype, [rounded(one, failed.dtype) for one in problem.point]
+        v = rounded(cotangent, dtype)
         found, expected = (problem.vjp(at, _only(problem, k, v), dtype=name)[i] for name in (dtype, None))
         told = f"only in {dtype}, {problem.computes} is right"
         prefix = told if failed.oracle == "float64" else "unlike its reference"
@@ -352,21 +347,20 @@ class WrongGradient:
         # Whether the slopes are sharp enough that a guess which fits means something.
         if not np.any(self.gradient) or not any(one.gap(self.gradient) > _TELLING for one in self.known):
             return locate(self.oracle, self.scales, self.rng), "" if np.any(self.gradient) else ZERO
-        guess = next((one for one in chain(self._multiples(), self._moved()) if self.fits(one.right)), None)
-        if guess is not None:
-            off = np.abs(guess.right - self.gradient) * (self.scales > 0)
-            return int(np.argmax(off)), guess.hint
+        for hint, right in chain(self._multiples(), self._moved()):
+            if self.fits(right):
+                return int(np.argmax(np.abs(right - self.gradient) * (self.scales > 0))), hint
         place = locate(self.oracle, self.scales, self.rng)
         if place is not None and self.gradient.size > self.parts:
-            right = self.gradient.copy()
+            mended = self.gradient.copy()
             for n in self._parts_at(place):
-                right[n] = self._expected(n)
-            if self.fits(right):
+                mended[n] = self._expected(n)
+            if self.fits(mended):
                 return place, "this element alone is wrong"
         return place, self._behaviour()
 
-    def _multiples(self) -> Iterator[Guess]:
-        """The wrong gradient times a factor; what the factor is, in words."""
+    def _multiples(self) -> Iterator[tuple[str, Vector]]:
+        """What the factor is, in words, and the wrong gradient times it."""
         seen = np.array([float(np.dot(self.gradient, one.direction)) for one in self.known])
         energy = float(np.dot(seen, seen))
         factor = float(np.dot(seen, [one.expected for one in self.known])) / energy if energy > 0 else np.nan
@@ -374,33 +368,29 @@ class WrongGradient:
             return
         slot, output = self.slot, self.problem.outputs[self.output]
         # A factor that has a name: 2, ½, −1, or the length of something.
-        named = [
-            (-1.0, "the sign is flipped"),
-            (0.5, "twice the expected gradient"),
-            (2.0, "half the expected gradient"),
-        ]
+        of = "the expected gradient"
+        named = [(-1.0, "the sign is flipped"), (0.5, f"twice {of}"), (2.0, f"half {of}")]
         # Axes of the output that the input has not, or has with length 1, come first.
         lead = len(output.shape) - len(slot.shape)
         own = (1,) * lead + slot.shape if lead >= 0 else output.shape
+        over, axes = f"of {output.name}, over which {slot.name} is broadcast", zip(own, output.shape, strict=True)
         lengths = [
-            (length, f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast")
-            for axis, (have, length) in enumerate(zip(own, output.shape, strict=True))
-            if have == 1 and length > 1
+            (n, f"the length of axis {axis} {over}") for axis, (have, n) in enumerate(axes) if have == 1 and n > 1
         ]
         for one in (slot, output):
             lengths += [(n, f"the length of axis {axis} of {one.name}") for axis, n in enumerate(one.shape) if n > 2]
             if (elements := int(np.prod(one.shape))) > 2:
                 lengths.append((elements, f"the number of elements of {one.name}"))
         for length, what in lengths:
-            named.append((float(length), f"1/{length} of the expected gradient; {length} is {what}"))
-            named.append((1 / length, f"{length} times the expected gradient; {length} is {what}"))
+            named.append((float(length), f"1/{length} of {of}; {length} is {what}"))
+            named.append((1 / length, f"{length} times {of}; {length} is {what}"))
         near = next((one for one in named if abs(factor - one[0]) <= self.exact * abs(one[0])), None)
         if near is not None:
-            yield Guess(near[1], near[0] * self.gradient)
+            yield near[1], near[0] * self.gradient
         elif np.count_nonzero(self.gradient) >= _FEW and len(self.known) >= _FEW:
-            yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * self.gradient)
+            yield f"{1 / factor:.6g} times the expected gradient", factor * self.gradient
 
-    def _moved(self) -> Iterator[Guess]:
+    def _moved(self) -> Iterator[tuple[str, Vector]]:
         """The same numbers in other places, also with the sign flipped."""
         shape, axes = self.slot.shape, range(len(self.slot.shape))
         whole = self.gradient.reshape((*shape, 2) if self.slot.complex else shape)
@@ -418,8 +408,8 @@ class WrongGradient:
         for hint, right in made:
             if not np.array_equal(right, whole):
                 flat = np.ascontiguousarray(right).reshape(-1)
-                yield Guess(hint, flat)
-                yield Guess(f"{hint}, and the sign is flipped", -flat)
+                yield hint, flat
+                yield f"{hint}, and the sign is flipped", -flat
 
     def _behaviour(self) -> str:
         """What a wrong gradient looks like that is not a rearrangement of the right one."""
@@ -473,11 +463,3 @@ class WrongGradient:
             if abs(value) <= 4 * error + _ROUND_OFF * norm(self.gradient * direction) < off / 8 and np.any(direction):
                 return hint
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A pattern, and what the right gradient would be if it is the one."""
-
-    hint: str
-    right: Vector

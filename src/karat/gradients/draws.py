@@ -133,9 +133,8 @@ def boundary_places(slot: TensorSlot, point: Vector) -> list[int]:
     width = 2 if slot.complex else 1
     corners = product(*[(0, extent - 1) for extent in slot.shape[-4:]])
     lead = (0,) * max(0, len(slot.shape) - 4)
-    flat = [
-        int(np.ravel_multi_index(lead + one, slot.shape)) * width + part for one in corners for part in range(width)
-    ]
+    firsts = [int(np.ravel_multi_index(lead + one, slot.shape)) * width for one in corners]
+    flat = [first + part for first in firsts for part in range(width)]
     sizes = np.where(np.isfinite(point), np.abs(point), 0.0)
     wanted = [0, point.size - 1, int(sizes.argmax()), int(sizes.argmin()), *flat]
     return list(dict.fromkeys(wanted))[:MOST_BOUNDARY]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from math import log2
 from typing import Any
 
@@ -87,11 +88,6 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         verdict, reason = GradVerdict.INACCURATE, f"off by {off / unit:.1g} of its size: {comparison.INACCURATE}"
     if verdict.holds and seen.lost(k):
         verdict, reason = GradVerdict.INCONCLUSIVE, seen.lost(k)
-    caught = _controls(seen, pair, tangents)
-    missed = [name for name, noticed in caught.items() if not noticed]
-    vacuous = verdict.holds and bool(missed)
-    if vacuous:
-        reason = f"a corrupted tangent would have passed, too ({', '.join(missed)})"
     return seen.comparison(
         pair,
         verdict,
@@ -102,8 +98,7 @@ def compare_forward(seen: Observations, pair: tuple[int, int], pushed: Sequence[
         scale=scale,
         smallest_error=min(float(np.max(2 * one.allowed)) for one in tangents) / unit,
         probes=len(tangents),
-        controls=caught,
-        vacuous=vacuous,
+        controls=_controls(seen, pair, tangents),
         widened=used,
     )
 
@@ -174,17 +169,8 @@ class Pullback:
     gradients: list[list[Vector | None]]
     # The same for the output elements at kinks alone.
     at_kinks: tuple[Vector, list[Vector | None]] | None
-    nudged: list[Vector | None] = field(default_factory=list)
-
-    def beside(self, seen: Observations, k: int) -> list[Vector | None]:
-        """The gradients for the first cotangent, a few units in the last place away: what round-off makes of them."""
-        if not self.nudged:
-            flat = seen.baseline.flat
-            near = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.stream(Purpose.COTANGENTS, k, 2))
-            self.nudged[:] = [None] * len(flat.inputs)
-            with suppress(Exception):
-                self.nudged[:] = near.vjp([self.cotangents[0] if j == k else None for j in range(len(flat.outputs))])
-        return self.nudged
+    beside: Callable[[], list[Vector | None]]
+    """The gradients for the first cotangent, a few units in the last place away: what round-off makes of them."""
 
 
 def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
@@ -206,10 +192,8 @@ def examine_point(at: ForwardBaseline, plan: CheckPlan) -> list[Pair]:
             # What is less than the last place of the others may be missing from a gradient's small elements, and not from
             # its derivative: a softmax that is 1 to the last digit. Gradients compare as shares of what they belong to.
             scales = [*map(roundoff.typical_size, at.flat.point), *[1.0] * len(at.base)]
-            sizes = [
-                np.abs(np.where(np.isfinite(one), one, 0.0)) * scale
-                for scale, one in zip(scales, at.base, strict=False)
-            ]
+            outputs = [np.where(np.isfinite(one), np.abs(one), 0.0) for one in at.base]
+            sizes = [one * scale for scale, one in zip(scales, outputs, strict=False)]
             for k, scale in enumerate(scales[: len(sizes)]):
                 for of in seen.slopes(k):
                     size = scale * np.abs(of.value)
@@ -247,12 +231,20 @@ def _pull(seen: Observations, k: int) -> Pullback:
     extra = seen.plan.extra[k] if k < len(seen.plan.extra) else None
     if extra is not None:
         given.append(np.where(mask, 0.0, extra))
-    gradients = [_gradients(seen, {k: one}) for one in given]
+    gradients, flat = [_gradients(seen, {k: one}) for one in given], seen.baseline.flat
+
+    @cache
+    def beside() -> list[Vector | None]:
+        near = flat.nudged(roundoff.unit(seen.baseline.computes), seen.plan.stream(Purpose.COTANGENTS, k, 2))
+        with suppress(Exception):
+            return near.vjp([given[0] if j == k else None for j in range(len(flat.outputs))])
+        return [None] * len(flat.inputs)
+
     if not seen.kinks[k].any():
-        return Pullback(given, gradients, None)
+        return Pullback(given, gradients, None, beside)
     positive = np.abs(random_weights(mask.size, seen.plan.draw(Purpose.KINKS, k), mask))
     cotangent = np.where(seen.kinks[k], positive, 0.0)
-    return Pullback(given, gradients, (cotangent, _gradients(seen, {k: cotangent})))
+    return Pullback(given, gradients, (cotangent, _gradients(seen, {k: cotangent})), beside)
 
 
 def _gradients(seen: Observations, given: dict[int, Vector]) -> list[Vector | None]:
@@ -284,20 +276,13 @@ def _reverse(seen: Observations, pair: tuple[int, int], pulled: Pullback) -> Pai
         expected = comparison.expectations(probes, k, cotangent, base)
         groups.append((found, [comparison.measure(found, one, computes) for one in expected]))
     if any(one.ratio > 1 for _, measured in groups for one in measured):
-        nudged = pulled.beside(seen, k)[i]
+        nudged = pulled.beside()[i]
         unrest = [comparison.sensitivity(one.direction, given[0], nudged) for one in probes]
-        groups = [
-            (
-                found,
-                [
-                    comparison.measure(found, each.expected, computes, unrest=n)
-                    for each, n in zip(measured, unrest, strict=True)
-                ],
-            )
-            for found, measured in groups
-        ]
+        for found, measured in groups:
+            pairs = list(zip(measured, unrest, strict=True))
+            measured[:] = [comparison.measure(found, each.expected, computes, unrest=n) for each, n in pairs]
     none, masked = all(one is None for one in given), bool(seen.masks[k].any())
-    compared, zero = comparison.PairVerdict(seen, pair, groups, none).comparison()
+    compared, zero = comparison.compare_pair(seen, pair, groups, none=none)
     made = Pair(
         i, k, compared, pulled.cotangents[0], given[0], masked=masked, zero=zero, baseline=seen.baseline, probes=probes
     )
@@ -350,10 +335,8 @@ def _jointly(seen: Observations, pulled: dict[int, Pullback]) -> list[Pair]:
             continue
         worst = judged.worst
         if np.isfinite(worst.found) or not any(mask.any() for mask in seen.masks):
-            why = (
-                "right for each output alone, wrong for all outputs together: "
-                f"expected {worst.expected.value:.6g} along a probe, found {worst.found:.6g}"
-            )
+            told = f"expected {worst.expected.value:.6g} along a probe, found {worst.found:.6g}"
+            why = f"right for each output alone, wrong for all outputs together: {told}"
             found.append(Pair(i, first, seen.comparison((i, first), GradVerdict.FAIL, why)))
     return found
 
@@ -395,7 +378,7 @@ def examine(problem: FrameworkProblem, plan: CheckPlan, reference: FrameworkProb
     """Every pair, at the given point or one nearby."""
     if plan.sums and reference is None and plan.order == 1 and not plan.forward and (found := by_sums(problem, plan)):
         return found
-    here = _baseline_at(problem, reference, None)
+    here = baseline(problem.here, FlatProblem(reference) if reference else None)
     pairs = examine_point(here, plan)
     moved = 0
     for attempt in range(slopes.ATTEMPTS):
@@ -404,7 +387,7 @@ def examine(problem: FrameworkProblem, plan: CheckPlan, reference: FrameworkProb
         nearby = replace(plan, attempt=attempt + 1)
         at = slopes.nearby_point(here.flat.point, attempt, nearby.draw(Purpose.NEARBY))
         try:
-            there = _baseline_at(problem, reference, at)
+            there = baseline(FlatProblem(problem, at), FlatProblem(reference, at) if reference else None)
         except Exception:  # noqa: BLE001, S112 - a point of our own choice may be outside the domain
             continue
         if not all(np.isfinite(one).all() for one in there.base):
@@ -424,17 +407,13 @@ def examine(problem: FrameworkProblem, plan: CheckPlan, reference: FrameworkProb
                 elements = {name: getattr(here_, name) for name in ("checked", "kinks", "unjudged")}
                 pairs[n] = replace(new, comparison=msgspec.structs.replace(there_, **elements))
                 moved += 1
-    notes = (
-        [f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little"] if moved else []
-    )
+    away = f"{count(moved, 'comparison')} made at a nearby point, because the given one says too little"
     # Pairs that do not depend on each other are no evidence; they are listed only for inputs that have no other.
     alive = {one.input for one in pairs if not one.zero}
     pairs = [one for one in pairs if not one.zero or one.input not in alive]
     flat = [f"{one.comparison.input} → {one.comparison.output}" for one in pairs if one.zero and one.comparison.counts]
-    notes += (
-        [f"flat: {few(flat, 6)}: the function does not move, here or nearby, and the gradient is zero"] if flat else []
-    )
-    return Examination(pairs, here, tuple(notes))
+    still = f"flat: {few(flat, 6)}: the function does not move, here or nearby, and the gradient is zero"
+    return Examination(pairs, here, (*([away] if moved else []), *([still] if flat else [])))
 
 
 def by_sums(problem: FrameworkProblem, plan: CheckPlan) -> Examination | None:
@@ -451,18 +430,8 @@ def by_sums(problem: FrameworkProblem, plan: CheckPlan) -> Examination | None:
     if not pairs or len(told) < len(pairs) or not all(right):
         return None
     checked = size(problem.outputs[0])
-    return Examination(
-        [replace(one, comparison=msgspec.structs.replace(one.comparison, checked=checked)) for one in pairs],
-        seen.baseline,
-        (),
-    )
-
-
-def _baseline_at(
-    problem: FrameworkProblem, reference: FrameworkProblem | None, at: Sequence[Vector] | None
-) -> ForwardBaseline:
-    flat = problem.here if at is None else FlatProblem(problem, at)
-    return baseline(flat, None if reference is None else FlatProblem(reference, at))
+    whole = [replace(one, comparison=msgspec.structs.replace(one.comparison, checked=checked)) for one in pairs]
+    return Examination(whole, seen.baseline, ())
 
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -152,13 +152,14 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         check.low(dtypes)
         check.laws(properties, deep=level == "deep", in_place=in_place, others=others, bound=nondeterminism_bound)
     report = check.report(whole, level, started)
-    laws = wanted_laws(properties)
+    laws, known = wanted_laws(properties), check.plan.outputs | check.undifferentiable
+    unasked = [slot.name for k, slot in enumerate(problem.outputs) if k not in known]
     event = GradChecked(
         report=report,
         test=identity or "",
         functions=(fn,) if backward is None else (fn, backward),
         elements={slot.name: size(slot) for slot in problem.inputs},
-        unasked=(*check.unasked, *getattr(fn, "unasked", ())),
+        unasked=(*unasked, *getattr(fn, "unasked", ())),
         nondeterminism_bound=float(nondeterminism_bound),
         untried=tuple(name for name in LAWS if name not in laws),
     )
@@ -190,9 +191,8 @@ class _Check:
             self._of_kernel(source)
             return
         found = examine(self.problem, self.plan, source)
-        none = {
-            one.output for one in found.pairs if one.comparison.verdict is GradVerdict.FAIL and one.gradient is None
-        }
+        wrong = [one for one in found.pairs if one.comparison.verdict is GradVerdict.FAIL]
+        none = {one.output for one in wrong if one.gradient is None}
         if none and self.every and len(self.plan.outputs) > 1:
             with self.problem.adapter.scope():
                 graph = self.problem.linearise(self.problem.natives(self.problem.point, None)).graph
@@ -204,7 +204,7 @@ class _Check:
         self.verified = [one for one in self.pairs if one.comparison.mode == "reverse"]
         if source is not None:
             ours = found.here.flat.base()
-            self.properties.append(same_forward(ours, found.here.base, self.problem.computes))
+            self.properties.append(same_forward(ours, found.here.base))
             probes = {one.input: (one.baseline or found.here, one.probes[0]) for one in found.pairs if one.probes}
             self.properties += same_slopes(probes)
         self._diagnose(self.problem, self.plan, found.pairs)
@@ -256,7 +256,22 @@ class _Check:
             try:
                 made = gradient_of(made, forward=deep and n == 2)
             except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
-                self._without(n, error, asked=n <= order)
+                if n > order:
+                    self.notes.append(f"order {n} was not looked at: {error_line(error)}")
+                    break
+                verdict = GradVerdict.INCONCLUSIVE if isinstance(error, Unsupported) else GradVerdict.FAIL
+                self.rest += [
+                    GradComparison(
+                        input=name,
+                        output=f"grad{n - 1 if n > 2 else ''}({name})",
+                        dtype=self.problem.computes,
+                        order=n,
+                        verdict=verdict,
+                        reason=f"no {ordinal(n)}-order gradient: {error_line(error)}",
+                        oracle="differences",
+                    )
+                    for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs))
+                ]
                 break
             if not self._derivative(made, asked=n <= order):
                 break
@@ -267,24 +282,6 @@ class _Check:
                 self.notes.append(f"forward mode was not composed: {error_line(error)}")
             else:
                 self._derivative(made, asked=False)
-
-    def _without(self, order: int, error: Exception, *, asked: bool) -> None:
-        if not asked:
-            self.notes.append(f"order {order} was not looked at: {error_line(error)}")
-            return
-        missing = isinstance(error, Unsupported)
-        self.rest += [
-            GradComparison(
-                input=name,
-                output=f"grad{order - 1 if order > 2 else ''}({name})",
-                dtype=self.problem.computes,
-                order=order,
-                verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
-                reason=f"no {ordinal(order)}-order gradient: {error_line(error)}",
-                oracle="differences",
-            )
-            for name in (self.problem.inputs[i].name for i in sorted(self.plan.inputs))
-        ]
 
     def _derivative(self, made: Derivative, *, asked: bool) -> bool:
         """Check a derivative like any function; whether it may be differentiated once more."""
@@ -300,16 +297,11 @@ class _Check:
         # Where an input does not matter, its gradient is all rounding, of which nothing can be told, nor need be.
         flat = {one.comparison.input for one in self.pairs if one.zero and one.comparison.counts}
         nothing = flat | {f"grad({name})" for name in flat}
-        alive = [
-            one
-            for one in seen.pairs
-            if not one.zero
-            and one.comparison.mode in made.modes
-            and not (
-                one.comparison.verdict is GradVerdict.INCONCLUSIVE
-                and nothing & {one.comparison.input, one.comparison.output}
-            )
-        ]
+        alive = []
+        for pair in seen.pairs:
+            of = pair.comparison
+            idle = of.verdict is GradVerdict.INCONCLUSIVE and nothing & {of.input, of.output}
+            alive += [] if pair.zero or of.mode not in made.modes or idle else [pair]
         self._diagnose(made.problem, made.plan, alive)
         self.problem.forwards += made.problem.forwards
         self.problem.backwards += made.problem.backwards
@@ -347,7 +339,7 @@ class _Check:
             return
         pairs = {(one.comparison.input, one.comparison.output): one for one in self.verified}
         for name in names:
-            compared = low_precision.compare_precision(problem, self.plan, name, self.verified)
+            compared = low_precision.compare_precision(problem, self.plan, name, pairs)
             judged = {(one.input, one.output) for one, _ in compared}
             alive = (key for key, one in pairs.items() if not one.zero and one.gradient is not None)
             lost = [" → ".join(key) for key in alive if key not in judged]
@@ -370,32 +362,16 @@ class _Check:
             self.problem, rng=rng, nondeterminism_bound=bound, which=which, strict=self.plan.strict, **variants
         )
 
-    def _looked(self) -> tuple[str, ...]:
-        """What was looked at, in the order in which it was; what nothing could be asked of is not in it."""
-        found = []
-        for one in (*(one.comparison for one in self.pairs), *self.rest):
-            order = "" if one.order == 1 else f" of order {one.order}"
-            found += [] if one.at else [f"{one.mode} mode{order} in {one.dtype}"]
-        found += [count(len(self.properties), "law")] if self.properties else []
-        return (*dict.fromkeys(found), *self.visited)
-
-    @property
-    def unasked(self) -> list[str]:
-        return [
-            slot.name
-            for k, slot in enumerate(self.problem.outputs)
-            if k not in self.plan.outputs | self.undifferentiable
-        ]
-
     def report(self, identity: str, level: Level, started: float) -> GradReport:
         problem, comparisons = self.problem, (*(one.comparison for one in self.pairs), *self.rest)
         verdict, reason = GradReport.verdict_of(comparisons, self.properties)
         why = dict.fromkeys(self.undifferentiable, f"{problem.framework} declares it non-differentiable")
-        left_out = [
-            Excluded(name=slot.name, why=why.get(k, "not asked for"))
-            for k, slot in enumerate(problem.outputs)
-            if k not in self.plan.outputs
-        ]
+        left = [(k, slot.name) for k, slot in enumerate(problem.outputs) if k not in self.plan.outputs]
+        left_out = [Excluded(name=name, why=why.get(k, "not asked for")) for k, name in left]
+        # In the order in which it was looked at; what nothing could be asked of is not in it.
+        order = {one.order: f" of order {one.order}" if one.order > 1 else "" for one in comparisons}
+        looked = [f"{one.mode} mode{order[one.order]} in {one.dtype}" for one in comparisons if not one.at]
+        looked += [count(len(self.properties), "law")] if self.properties else []
         return GradReport(
             op=problem.op,
             framework=problem.framework,
@@ -410,7 +386,7 @@ class _Check:
             excluded=(*problem.excluded, *left_out),
             notes=(*problem.notes, *self.notes),
             level=level,
-            looked=self._looked(),
+            looked=(*dict.fromkeys(looked), *self.visited),
             forwards=problem.forwards,
             backwards=problem.backwards,
             seconds=time.perf_counter() - started,
@@ -484,15 +460,11 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     except Exception:  # noqa: BLE001 - the double run has reported it already
         return []
     made = []
-    for i, theirs in zip(sorted(plan.inputs), _author_gradients(flat, plan, grads), strict=True):
-        if theirs is None:
-            continue
+    for i, theirs in _author_gradients(flat, plan, grads):
         # In bfloat16 an author's gradients may be further off than what certifies.
-        cap = max(
-            max(roundoff.cap(one), 4 * roundoff.unit(one)) for one in (flat.problem.computes, flat.inputs[i].dtype)
-        )
-        tolerance = max(cap, plan.rtol or 0.0)
-        ours = found[i]
+        both = flat.problem.computes, flat.inputs[i].dtype
+        cap = max(max(roundoff.cap(one), 4 * roundoff.unit(one)) for one in both)
+        tolerance, ours = max(cap, plan.rtol or 0.0), found[i]
         scale = float(np.max(np.abs(theirs), initial=0.0))
         error = float(np.max(np.abs(theirs if ours is None else ours - theirs), initial=0.0)) / (scale or 1.0)
         fine = error <= tolerance
@@ -518,24 +490,18 @@ def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list
     return made
 
 
-def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[Vector | None]:
+def _author_gradients(flat: FlatProblem, plan: CheckPlan, grads: Any) -> Iterator[tuple[int, Vector]]:
+    """The author's gradient of each input that has one."""
     listed = list(grads) if isinstance(grads, list | tuple) else [grads]
-    wanted = sorted(plan.inputs)
-    if len(listed) != len(wanted):
-        raise misuse(
-            f"grads: expected a gradient for each of {len(wanted)} inputs, found {len(listed)}",
-            "grads=(…) in the order of the inputs, None for those without",
-        )
-    found: list[Vector | None] = []
-    for one, i in zip(listed, wanted, strict=True):
+    if len(listed) != len(plan.inputs):
+        said = f"grads: expected a gradient for each of {len(plan.inputs)} inputs, found {len(listed)}"
+        raise misuse(said, "grads=(…) in the order of the inputs, None for those without")
+    for one, i in zip(listed, sorted(plan.inputs), strict=True):
         slot, array = flat.inputs[i], np.asarray(one)
         if one is not None and array.shape != slot.shape:
             # As many elements in another order would be compared with those of other places.
             turned = ", which is transposed" if array.shape == slot.shape[::-1] else ""
-            raise misuse(
-                f"grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
-                "grads=(…) with the shapes of the inputs",
-            )
-        wide = array.astype(np.complex128) if slot.complex and one is not None else array
-        found.append(None if one is None else vector(wide))
-    return found
+            said = f"grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}"
+            raise misuse(said, "grads=(…) with the shapes of the inputs")
+        if one is not None:
+            yield i, vector(array.astype(np.complex128) if slot.complex else array)

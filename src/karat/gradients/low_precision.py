@@ -21,7 +21,7 @@ from karat.gradients.adapters.framework_problem import FrameworkProblem
 from karat.gradients.draws import CheckPlan, Purpose
 from karat.gradients.examine import Pair
 from karat.gradients.low_precision_judgement import ForwardBehaviour, Precision, RunStack, precision_of, rms, rounded
-from karat.gradients.problem import Array, Gradients, Unsupported, error_line, misuse
+from karat.gradients.problem import Array, Gradients, Unsupported, error_line, misuse, size
 from karat.gradients.references import KernelProblem, NumpyReference
 from karat.gradients.report import GradComparison, GradVerdict, Property
 from karat.gradients.roundoff import AUTOCAST, coarseness, eps_of
@@ -83,12 +83,6 @@ class LowCase(msgspec.Struct, frozen=True, kw_only=True):
     def beside(self, at: Sequence[Array]) -> list[Array]:
         rng = np.random.default_rng(len(at)) if self.steady else self.rng
         return [self.moved(one, self.reach, rng) for one in at]
-
-    def jittered(self) -> AbstractContextManager[object]:
-        """Within it what is saved for a backward in double precision is a rounding away."""
-        if self.steady:
-            return nullcontext()
-        return self.problem.adapter.jittered(self.reach * self.precision.roundoff, int(self.rng.integers(2**31)))
 
     def moved(self, array: Array, reach: float, rng: Any = None) -> Array:
         """Every element by up to `reach` roundings of its own size."""
@@ -155,7 +149,12 @@ def run_gradients(case: LowCase, numbers: range, *, doubted: bool = False) -> It
         if not all(one is None or np.isfinite(one).all() for one in double):
             continue
         low = case.vjp(at, cotangent, case.precision.name)
-        with case.jittered() if doubted or case.plain is not None else nullcontext():
+        jitter: AbstractContextManager[object] = nullcontext()
+        if case.plain is not None or (doubted and not case.steady):
+            # What is saved for a backward in double precision is a rounding away.
+            size, seed = case.reach * case.precision.roundoff, int(case.rng.integers(2**31))
+            jitter = case.problem.adapter.jittered(size, seed)
+        with jitter:
             near = case.vjp(case.beside(at), case.moved(cotangent, case.reach))
         with suppress(Exception):
             if case.plain is not None:
@@ -182,27 +181,22 @@ def rms_size(array: Array) -> float:
 
 
 def compare_low(
-    problem: FrameworkProblem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients, double: Gradients
-) -> tuple[GradComparison, ...]:
-    """Each input against each output in a low precision.
+    problem: FrameworkProblem, dtype: str, *, rng: np.random.Generator, cotangents: Gradients
+) -> Iterator[GradComparison]:
+    """Each input against each output in a low precision; nothing for one that is no narrower than the double run's.
 
-    Nothing for a precision that is no narrower than what the double run computes in. Inputs without a gradient in
-    the double run (`double[i] is None`) are left out unless the low run has one.
+    Inputs without a gradient in the double run are left out unless the low run has one.
     """
     if coarseness(dtype) <= coarseness(problem.computes):
-        return ()
+        return
     precision = precision_of(dtype)
-    found: list[GradComparison] = []
-    # A numpy function that overflows says so by its result; a warning would end it where warnings are errors.
-    for i, cotangent in enumerate(cotangents):
+    for k, cotangent in enumerate(cotangents):
         if cotangent is not None and cotangent.size:
-            case = LowCase(problem=problem, output=i, cotangent=cotangent, precision=precision, rng=rng)
-            found += _of_output(case, double)
-    return tuple(found)
+            yield from _of_output(LowCase(problem=problem, output=k, cotangent=cotangent, precision=precision, rng=rng))
 
 
-def _of_output(case: LowCase, double: Gradients) -> Iterator[GradComparison]:
-    wanted = [i for i, gradient in enumerate(double) if gradient is None or gradient.size]
+def _of_output(case: LowCase) -> Iterator[GradComparison]:
+    wanted = [i for i, slot in enumerate(case.problem.inputs) if size(slot)]
     name, at = case.precision.name, case.point
     verdict, why = GradVerdict.INCONCLUSIVE, ""
     if not all(np.isfinite(one).all() for one in at):
@@ -243,12 +237,10 @@ def _of_input(case: LowCase, i: int, runs: Sequence[GradientRun], behaviour: For
             return None
         why = f"a gradient in {case.precision.name}, where float64 has none"
         return _comparison(case, i, GradVerdict.FAIL, why, error=rms_size(first))
-    why = ""
-    if first is None:
+    if any(one is None or one.shape != other.shape for one, other in zip(sides[0], sides[1], strict=True)):
         why = f"no gradient in {case.precision.name}, where float64 has one"
-    elif any(one is None or one.shape != other.shape for one, other in zip(sides[0], sides[1], strict=True)):
-        why = f"the gradient has another shape in {case.precision.name}: {first.shape}"
-    if why:
+        if first is not None:
+            why = f"the gradient has another shape in {case.precision.name}: {first.shape}"
         return _comparison(case, i, GradVerdict.FAIL, why, scale=rms_size(usual))
     sides[3] = [one if one is not None and one.shape == usual.shape else usual for one in sides[3]]
     # Where more of what rounding does is known, less must be allowed for.
@@ -396,31 +388,25 @@ def wanted_precisions(problem: FrameworkProblem, dtypes: Sequence[str] | None) -
         named = [dtypes] if isinstance(dtypes, str) else dtypes
         for name in named:
             if str(name).removeprefix(AUTOCAST) not in FLOATS:
-                raise misuse(
-                    f"dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}",
-                    'dtypes=("float32", "bfloat16")',
-                )
+                said = f"dtypes: expected floating dtypes, found {name!r}{suggest(str(name), FLOATS)}"
+                raise misuse(said, 'dtypes=("float32", "bfloat16")')
     return tuple(dict.fromkeys(one for one in named if one not in {"float64", "complex128"}))
 
 
 def compare_precision(
-    problem: FrameworkProblem, plan: CheckPlan, dtype: str, pairs: Sequence[Pair]
+    problem: FrameworkProblem, plan: CheckPlan, dtype: str, verified: Mapping[tuple[str, str], Pair]
 ) -> list[tuple[GradComparison, Array | None]]:
     """The comparisons of one precision, each with the cotangent it was made with."""
     given = plan.cotangents(problem, Purpose.LOW)
-    differentiable = {one.input for one in pairs if one.gradient is not None}
-    shapes = [slot.shape for slot in problem.inputs]
-    double = [np.zeros(shape) if i in differentiable else None for i, shape in enumerate(shapes)]
     rng = plan.draw(Purpose.LOW, len(problem.outputs), *dtype.encode())
-    verified = {(one.comparison.input, one.comparison.output): one for one in pairs if one.comparison.mode == "reverse"}
     index = {slot.name: k for k, slot in enumerate(problem.outputs)}
     found = []
-    for low in compare_low(problem, dtype, rng=rng, cotangents=given, double=double):
+    for low in compare_low(problem, dtype, rng=rng, cotangents=given):
         known = verified.get((low.input, low.output))
         # Where the function is flat, here or nearby as well, the double run has said all that there is to say; what is next
         # to nothing there, the cotangent says.
-        size = float(np.max(np.abs(np.asarray(given[index[low.output]])), initial=0.0))
-        nothing = low.verdict is not GradVerdict.FAIL or low.error <= min(_FLAT * eps_of(dtype), 0.1) * size
+        largest = float(np.max(np.abs(np.asarray(given[index[low.output]])), initial=0.0))
+        nothing = low.verdict is not GradVerdict.FAIL or low.error <= min(_FLAT * eps_of(dtype), 0.1) * largest
         zero = low.verdict is GradVerdict.PASS and low.scale == 0 and not isinstance(problem, KernelProblem)
         if known is None or zero or (known.zero and nothing):
             continue

@@ -17,7 +17,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -275,41 +275,33 @@ def low_controls(
 
     tried = {"zero": fails(np.zeros_like(low)), "sign": fails(-low)}
 
-    def grow(name: str, needed: float, most: float, corrupted: Callable[[float], Array]) -> None:
-        """The smallest factor of a fixed list that is noticed, or the largest that may be tried."""
+    def grow(name: str, needed: float, most: float, where: int, length: int) -> None:
+        """One line of that length times the smallest factor of a fixed list that is noticed, or the largest that may be tried."""
         allowed = [one for one in _FACTORS if one <= most]
         # Smaller ones than the limit cannot be noticed.
         for factor in [one for one in allowed if one - 1 > needed] or allowed[-1:]:
-            seen = fails(corrupted(factor))
+            changed = low.copy()
+            changed.reshape(len(low), -1, length)[:, where] *= factor
+            seen = fails(changed)
             if seen or factor == most:
                 tried[f"{name}{factor:g}"] = seen
                 return
 
     within = (most for roundoff, most in _LARGEST_FACTORS.items() if precision.roundoff <= roundoff)
     most_of_all, most_of_one = next(within, (3.0, 3.0))
-    grow("x", limits.slope, most_of_all, lambda factor: low * factor)
+    grow("x", limits.slope, most_of_all, 0, low[0].size)
     # One element, drawn from those of middling size that are no worse conditioned than most.
     size, limit = rms(double).reshape(-1), limits.element.reshape(-1)
     large = np.flatnonzero(size >= np.median(size[size > 0]))
     hidden = limit[large] / size[large]
     place = int(rng.choice(large[hidden <= np.median(hidden)]))
 
-    def spoilt(where: int, length: int) -> Callable[[float], Array]:
-        """One line of that length times a factor."""
-
-        def corrupted(factor: float) -> Array:
-            changed = low.copy()
-            changed.reshape(len(low), -1, length)[:, where] *= factor
-            return changed
-
-        return corrupted
-
     if low.ndim >= 3 and low.shape[-1] >= _LEAST_LINE:
         # Neither the largest, nor one of those that cancellation has left little of.
         sizes = rms(rms(double).reshape(-1, low.shape[-1]).T)
         row = int(np.argsort(sizes)[-(np.count_nonzero(sizes) // 4 + 1)])
-        grow("one row x", limits.line, most_of_one, spoilt(row, low.shape[-1]))
-    grow("one element x", float(limit[place] / size[place]), most_of_one, spoilt(place, 1))
+        grow("one row x", limits.line, most_of_one, row, low.shape[-1])
+    grow("one element x", float(limit[place] / size[place]), most_of_one, place, 1)
     if low.ndim >= 3 and low.shape[-1] == low.shape[-2] >= 2:
         turned = np.ascontiguousarray(np.swapaxes(low, -1, -2))
         if np.abs(turned - low).max() > 4 * limits.element.max():

@@ -25,8 +25,7 @@ from karat.report.words import count
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
 _OTHER = 0.59  # no power of two: steps of other lengths are to meet other places
 _LOOKS = 8  # how many probes are looked at again, and how many sums of directions
-# How far two implementations of one forward may be apart, relative to the elements' sizes.
-_APART = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+_APART = 1e-9  # how far two implementations of one forward may be apart, relative to the elements' sizes
 _BENT = 1e-4  # how far their slopes may be apart, which differences know less well
 
 
@@ -49,28 +48,18 @@ class ForwardBaseline:
     source: FlatProblem  # the function whose slopes are believed: the same one, or a reference
     base: list[Vector]
     noise: list[Vector]  # what each element of a forward may be off
-    computes: str  # the precision of the gradient that is checked
-    precision: str  # the precision of the source
+    computes: str  # the precision of both: a function that computes in a lower one than its reference is a kernel
     steps: tuple[Ladder, ...]
-
-    @property
-    def oracle(self) -> Oracle:
-        """What the source's differences are called in a report."""
-        return "differences" if self.source is self.flat else "reference"
-
-    @property
-    def exactly(self) -> Oracle:
-        """What the source's complex steps are called."""
-        return "complex-step" if self.source is self.flat else "reference"
+    oracle: Oracle  # what the source's differences are called in a report
 
 
 def baseline(flat: FlatProblem, source: FlatProblem | None = None) -> ForwardBaseline:
     """The forward at the point, and how rough it is."""
     computes, source = flat.problem.computes, flat if source is None else source
-    precision = computes if source is flat else "float64"
     base = source.base()
-    rough = roundoff.noise(source, base, precision)
-    return ForwardBaseline(flat, source, base, rough, computes, precision, ladders(precision))
+    rough = roundoff.noise(source, base, computes)
+    oracle: Oracle = "differences" if source is flat else "reference"
+    return ForwardBaseline(flat, source, base, rough, computes, ladders(computes), oracle)
 
 
 def slopes_along(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes]:
@@ -79,18 +68,7 @@ def slopes_along(at: ForwardBaseline, index: int, direction: Vector) -> list[Slo
 
 
 def _slopes(at: ForwardBaseline, line: Line) -> list[Slopes]:
-    unit = roundoff.unit(at.precision)
-    return slopes_on_line(line, at.base, at.noise, at.steps, unit=unit)
-
-
-def slopes_of_common_shift(at: ForwardBaseline) -> tuple[float, list[Slopes]]:
-    """The slopes where everything moves by the same: what is tied stays tied, and a maximum has one slope again.
-
-    The first is the distance that counts as one.
-    """
-    scales = [scales_of(at.flat, n) for n in range(len(at.flat.point))]
-    unit = min(float(np.median(one[one > 0])) for one in scales if np.any(one > 0))
-    return unit, _slopes(at, partial(at.source.along, dict.fromkeys(range(len(scales)), unit)))
+    return slopes_on_line(line, at.base, at.noise, at.steps, unit=roundoff.unit(at.computes))
 
 
 def probe_input(
@@ -115,6 +93,7 @@ def probe_input(
     exact = _complex_slopes(at, index, drawn[0])
     known = None if exact is None else slopes.confirmed_by(exact, first)
     movable, made = np.count_nonzero(scales), []
+    exactly: Oracle = "complex-step" if at.source is at.flat else "reference"
     for n, one in enumerate(drawn):
         dense = bool(np.count_nonzero(one) == movable)
         found = exact if n == 0 else None if known is None else _complex_slopes(at, index, one)
@@ -123,20 +102,20 @@ def probe_input(
             made.append(Probe(one, by_steps, at.oracle, sees_kinks=True, dense=dense))
         elif n == 0:
             kept = [slopes.merged(*each) for each in zip(found, first, known, strict=True)]
-            made.append(Probe(one, kept, at.exactly, sees_kinks=True, dense=dense))
+            made.append(Probe(one, kept, exactly, sees_kinks=True, dense=dense))
         else:
             kept = [slopes.where_known(*each) for each in zip(found, known, strict=True)]
-            made.append(Probe(one, kept, at.exactly, sees_kinks=False, dense=dense))
+            made.append(Probe(one, kept, exactly, sees_kinks=False, dense=dense))
     return made
 
 
 def _complex_slopes(at: ForwardBaseline, index: int, direction: Vector) -> list[Slopes] | None:
     """Complex steps here and a few units in the last place away."""
-    found = slopes.complex_slopes(at.source, index, direction, at.base, at.precision)
+    found = slopes.complex_slopes(at.source, index, direction, at.base, at.computes)
     if found is None:
         return None
-    beside = at.source.nudged(roundoff.unit(at.precision), index)
-    again = slopes.complex_slopes(beside, index, direction, at.base, at.precision, again=True)
+    beside = at.source.nudged(roundoff.unit(at.computes), index)
+    again = slopes.complex_slopes(beside, index, direction, at.base, at.computes, again=True)
     return slopes.with_roundoff(found, again)
 
 
@@ -171,7 +150,8 @@ class Observations:
     probes: list[list[Probe]]  # per input; none for those that were not asked for or hold nothing
     masks: list[Mask]  # per output, elements that the main comparison leaves out: no slope, or two
     kinks: list[Mask]  # per output, elements that have two slopes
-    shift: tuple[float, list[Slopes]] | None = None  # where there are kinks: the slopes of a common shift of all inputs
+    # Where there are kinks: the distance of a common shift of all inputs that counts as one, and the slopes along it.
+    shift: tuple[float, list[Slopes]] | None = None
 
     @property
     def slack(self) -> float:
@@ -203,12 +183,15 @@ class Observations:
     def comparison(
         self, pair: tuple[int, int], verdict: GradVerdict, reason: str, *, mode: Mode = "reverse", **more: Any
     ) -> GradComparison:
-        """A comparison of one input and one output, with what is the same for all."""
+        """A comparison of one input and one output, with what is the same for all; vacuous if a corruption went unnoticed."""
         flat, dtype, (i, k) = self.baseline.flat, self.baseline.computes, pair
         if flat.inputs[i].complex:
             dtype = {"float64": "complex128", "float32": "complex64"}.get(dtype, dtype)
         compared = verdict.holds or "probes" in more or reason == UNKNOWN
         more |= self.elements(pair) if compared else {"unjudged": self.masks[k].size}
+        missed = ", ".join(name for name, noticed in more.get("controls", {}).items() if not noticed)
+        if verdict.holds and missed:
+            reason = f"a corrupted {'gradient' if mode == 'reverse' else 'tangent'} would have passed, too ({missed})"
         return GradComparison(
             input=flat.inputs[i].name,
             output=flat.outputs[k].name,
@@ -218,6 +201,7 @@ class Observations:
             verdict=verdict,
             reason=reason,
             oracle=weakest_oracle(self.probes[i]) if self.probes[i] else self.baseline.oracle,
+            vacuous=verdict.holds and bool(missed),
             **more,
         )
 
@@ -239,12 +223,15 @@ def observe(at: ForwardBaseline, plan: CheckPlan, held: Sequence[Mask] | None = 
             kink |= slopes.kinked
             # What complex steps leave open at a kink is known from differences.
             excused = kink if not probe.sees_kinks else np.False_
-            unknown |= unresolved(slopes, base, at.precision) & ~excused
+            unknown |= unresolved(slopes, base, at.computes) & ~excused
         seen.masks.append(unknown | kink)
         seen.kinks.append(kink & ~unknown)
-    if any(one.any() for one in seen.kinks):
-        return replace(seen, shift=slopes_of_common_shift(at))
-    return seen
+    if not any(one.any() for one in seen.kinks):
+        return seen
+    # Where everything moves by the same, what is tied stays tied, and a maximum has one slope again.
+    scales = [scales_of(at.flat, n) for n in range(len(at.flat.point))]
+    unit = min(float(np.median(one[one > 0])) for one in scales if np.any(one > 0))
+    return replace(seen, shift=(unit, _slopes(at, partial(at.source.along, dict.fromkeys(range(len(scales)), unit)))))
 
 
 def doubts(seen: Observations) -> list[Mask]:
@@ -281,28 +268,25 @@ def _apart(one: Vector, two: Vector, error: Vector) -> Mask:
     return found
 
 
-def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector], precision: str) -> Property:
+def same_forward(ours: Sequence[Vector], theirs: Sequence[Vector]) -> Property:
     """Whether the function and its reference give the same outputs at the point."""
-    bound, worst = _APART.get(precision, 5e-2), 0.0
+    worst = 0.0
     for one, two in zip(ours, theirs, strict=True):
         gap = np.abs(one - two) / np.maximum(natural_sizes(two), roundoff.TINY)
         gap[(one == two) | (np.isnan(one) & np.isnan(two))] = 0.0
         worst = max(worst, float(np.max(np.where(np.isnan(gap), np.inf, gap), initial=0.0)))
     verdict, why = GradVerdict.PASS, ""
-    if worst > bound:
+    if worst > _APART:
         verdict, why = GradVerdict.FAIL, f"the forward differs from its reference by {worst:.3g} of its size"
-    name = "reference-forward"
-    return Property(name=name, verdict=verdict, detail=why, measured=worst, bound=bound, dtype=precision)
+    return Property(name="reference-forward", verdict=verdict, detail=why, measured=worst, bound=_APART)
 
 
 def same_slopes(probes: Mapping[int, tuple[ForwardBaseline, Probe]]) -> Iterator[Property]:
     """Whether a reference has the slopes of the function, along one direction of each input.
 
-    One that agrees at the point alone could have the slopes of a wrong backward. Asked where both compute in double.
+    One that agrees at the point alone could have the slopes of a wrong backward.
     """
     for index, (at, probe) in probes.items():
-        if at.computes != "float64":
-            continue
         own = slopes_along(baseline(at.flat), index, probe.direction)
         worst, name = 0.0, at.flat.inputs[index].name
         for mine, theirs in zip(own, probe.slopes, strict=True):
@@ -311,8 +295,6 @@ def same_slopes(probes: Mapping[int, tuple[ForwardBaseline, Probe]]) -> Iterator
             worst = max(worst, float(np.max(np.abs(mine.value - theirs.value)[apart], initial=0.0)) / size)
         verdict, why = GradVerdict.PASS, ""
         if worst > _BENT:
-            why = (
-                f"the slopes of the reference by {name} differ from those of the function by {worst:.3g} of their size"
-            )
-            verdict = GradVerdict.FAIL
+            whose, verdict = f"the slopes of the reference by {name}", GradVerdict.FAIL
+            why = f"{whose} differ from those of the function by {worst:.3g} of their size"
         yield Property(name="reference-slopes", verdict=verdict, detail=why, measured=worst, bound=_BENT)

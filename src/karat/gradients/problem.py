@@ -120,10 +120,8 @@ class FlatProblem:
         return [one.reshape(-1) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
-        given = [
-            None if one is None else shaped(one, slot, copy=False)
-            for one, slot in zip(cotangents, self.outputs, strict=True)
-        ]
+        sides = zip(cotangents, self.outputs, strict=True)
+        given = [None if one is None else shaped(one, slot, copy=False) for one, slot in sides]
         found = self.problem.vjp(self._shaped(self.point), given)
         return [None if one is None else _checked(one, slot) for one, slot in zip(found, self.inputs, strict=True)]
 

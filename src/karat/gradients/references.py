@@ -46,11 +46,10 @@ def open_reference(problem: FrameworkProblem, reference: Callable[..., Any]) -> 
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"reference: expected a function of {adapter.name} tensors or numpy arrays in float64; the one {refused},"
-            f" the other {error_line(error)}",
-            next_command="reference=f with f(*inputs) in float64, which returns what the function returns",
-        ) from error
+        expected = f"reference: expected a function of {adapter.name} tensors or numpy arrays in float64"
+        instead = "reference=f with f(*inputs) in float64, which returns what the function returns"
+        said = f"{expected}; the one {refused}, the other {error_line(error)}"
+        raise UsageError(said, next_command=instead) from error
 
 
 def _opened(
@@ -62,7 +61,9 @@ def _opened(
 ) -> FrameworkProblem:
     """The reference as a problem of that kind, if it returns there what the function returns, or what of it has a gradient."""
     call = problem.call
-    bound = BoundCall(_by_order(reference, call), call.form, leaves, call.chosen, adapter, call.outputs)
+    by_order = bool(call.form[1]) and takes_positional_only(reference, sum(map(len, call.form)))
+    fn = (lambda *given, **named: reference(*given, *named.values())) if by_order else reference
+    bound = BoundCall(fn, call.form, leaves, call.chosen, adapter, call.outputs)
     made = kind(op=problem.op, call=bound, adapter=adapter)
     made.inputs, made.outputs, made.point, made.device = problem.inputs, problem.outputs, problem.point, problem.device
     with adapter.scope():
@@ -78,23 +79,13 @@ def _opened(
     return made
 
 
-def _by_order(reference: Callable[..., Any], call: BoundCall) -> Callable[..., Any]:
-    args, kwargs = call.form
-    if kwargs and takes_positional_only(reference, len(args) + len(kwargs)):
-        return lambda *given, **named: reference(*given, *named.values())
-    return reference
-
-
 class NumpyReference(FrameworkProblem):
     """A function of float64 arrays as a problem in double precision; its gradients are slopes, stepped one by one."""
 
     def __init__(self, *, op: str, call: BoundCall, adapter: Adapter) -> None:
         super().__init__(op=op, call=call, adapter=adapter)
         self._jacobians: dict[bytes, list[Array]] = {}
-
-    @property
-    def computes(self) -> str:
-        return "float64"
+        self.computes = "float64"
 
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
         return list(at)
@@ -104,10 +95,7 @@ class NumpyReference(FrameworkProblem):
         if key not in self._jacobians:
             self._jacobians[key] = [self._jacobian(at, i) for i in range(len(self.inputs))]
         pairs = zip(cotangents, self.outputs, strict=True)
-        filled = [
-            np.zeros(slot.shape, np.complex128 if slot.complex else None) if one is None else one for one, slot in pairs
-        ]
-        whole = np.concatenate([vector(one) for one in filled])
+        whole = np.concatenate([np.zeros(size(slot)) if one is None else vector(one) for one, slot in pairs])
         return tuple(shaped(one @ whole, slot) for one, slot in zip(self._jacobians[key], self.inputs, strict=True))
 
     def _jacobian(self, at: Arrays, i: int) -> Array:
@@ -115,10 +103,9 @@ class NumpyReference(FrameworkProblem):
         point, slot = vector(at[i]), self.inputs[i]
         scales, outputs = element_scales(point), sum(size(one) for one in self.outputs)
         if point.size * outputs > _MOST:
-            raise Unsupported(
-                f"the Jacobian of a numpy reference of {point.size:,} elements by {outputs:,} is too large to step"
-                f" through; pass a function of the framework as reference=, or smaller inputs"
-            )
+            what = f"the Jacobian of a numpy reference of {point.size:,} elements by {outputs:,}"
+            instead = "pass a function of the framework as reference=, or smaller inputs"
+            raise Unsupported(f"{what} is too large to step through; {instead}")
 
         def moved(step: Array) -> Array:
             whole = [one if j != i else shaped(point + step, slot) for j, one in enumerate(at)]
@@ -140,10 +127,8 @@ class NumpyReference(FrameworkProblem):
 
 
 def _malformed(what: str) -> UsageError:
-    return UsageError(
-        f"reference: expected {what}",
-        next_command="return from the reference what the function returns, as float64 arrays",
-    )
+    instead = "return from the reference what the function returns, as float64 arrays"
+    return UsageError(f"reference: expected {what}", next_command=instead)
 
 
 class KernelProblem(FrameworkProblem):
@@ -151,12 +136,8 @@ class KernelProblem(FrameworkProblem):
 
     def __init__(self, kernel: FrameworkProblem, reference: FrameworkProblem) -> None:
         super().__init__(op=kernel.op, call=kernel.call, adapter=kernel.adapter)
-        self.kernel, self.reference = kernel, reference
+        self.kernel, self.reference, self.computes = kernel, reference, "float64"
         self.inputs, self.outputs, self.point, self.device = kernel.inputs, kernel.outputs, kernel.point, kernel.device
-
-    @property
-    def computes(self) -> str:
-        return "float64"
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         return self.reference.forward(at) if dtype is None else self.kernel.forward(at, dtype=self._run_as(dtype))

@@ -182,18 +182,15 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def verdict_of(comparisons: Sequence[GradComparison], properties: Sequence[Property]) -> tuple[GradVerdict, str]:
         """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
-        failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
-        if failed is not None:
-            return GradVerdict.FAIL, f"{gradient_name(failed)}: {failed.reason}"
-        broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
-        if broken is not None:
-            return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
+        if failed := [one for one in comparisons if one.verdict is GradVerdict.FAIL]:
+            return GradVerdict.FAIL, f"{gradient_name(failed[0])}: {failed[0].reason}"
+        if broken := [one for one in properties if one.verdict is GradVerdict.FAIL]:
+            return GradVerdict.FAIL, f"{broken[0].name}: {broken[0].detail}"
         strong = [one for one in comparisons if one.strength == "strong"]
         if not strong:
             return GradVerdict.INCONCLUSIVE, "nothing was compared"
-        doubtful = next((one for one in strong if not one.counts), None)
-        if doubtful is not None:
-            return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
+        if doubtful := [one for one in strong if not one.counts]:
+            return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful[0])}: {doubtful[0].reason}"
         if found := [one for one in strong if one.verdict is GradVerdict.INACCURATE]:
             return GradVerdict.INACCURATE, f"{gradient_name(found[0])}: {found[0].reason}"
         if laws := [one for one in properties if one.verdict is GradVerdict.INACCURATE]:
@@ -201,9 +198,8 @@ class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         sees = max(one.smallest_error for one in strong)
         hold = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
         told = f"{hold}; an error of one element by {sees:.1g} of the typical size would have been seen"
-        left_out = max(
-            (one for one in strong if one.oracle != "float64"), key=lambda one: one.unjudged, default=strong[0]
-        )
+        double = [one for one in strong if one.oracle != "float64"]
+        left_out = max(double, key=lambda one: one.unjudged, default=strong[0])
         return GradVerdict.PASS, f"{told}; {left_out.not_judged}" if left_out.unjudged else told
 
     def require(self) -> GradReport:
@@ -351,10 +347,8 @@ def _gradient(one: Diagnosis) -> str:
 
 def _facts(one: Diagnosis, indent: str) -> Iterator[str]:
     """What a diagnosis says, in the order in which it is read."""
-    values = {
-        name: "" if at is None else f"{at:.9g}" for name, at in (("expected", one.expected), ("found", one.found))
-    }
-    for name, value in {**values, "hint": printable(one.hint)}.items():
+    expected, found = ("" if value is None else f"{value:.9g}" for value in (one.expected, one.found))
+    for name, value in (("expected", expected), ("found", found), ("hint", printable(one.hint))):
         if value:
             yield from _wrapped(value, indent=f"{indent}{'':10}", first=f"{indent}{name:<10}")
     if one.replay:  # never wrapped: it is to be pasted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from karat.gradients.problem import Array, FlatProblem, Rows, Vector, vector
+from karat.gradients.problem import Array, FlatProblem, Vector, vector
 from karat.tensors.device_array import drawn, in_blocks, random_signs
 from karat.tensors.dtypes import TABLE
 
@@ -188,10 +188,9 @@ def _whole(below: float, *values: Array) -> Any:
     """Where values are whole numbers, or thousandths, on purpose: below a bound, or not those that float32 has there."""
 
     def even(one: Array) -> Any:
+        thousandths, eighths = (np.rint(by * one.real) / by == one for by in (1e3, 8))
         # Eighths are what bfloat16 has.
-        return (one == np.rint(one.real)) | (
-            (np.rint(1e3 * one.real) / 1e3 == one) & (np.rint(8 * one.real) / 8 != one)
-        )
+        return (one == np.rint(one.real)) | (thousandths & ~eighths)
 
     if not np.any(even(sample(values[0].reshape(-1)))):
         return np.False_
@@ -224,19 +223,13 @@ def grain(values: Vector, designed: float = 2.0**-8) -> Vector:
 
 def fourth_differences(source: FlatProblem, step: float = _STEPS[0]) -> list[tuple[Vector, Vector, Vector]]:
     """Per output, fourth differences along a short line, which smooth functions have none of; the way it went, and its end."""
-    line = [one * scales_of(source, n) for n, one in enumerate(drawn(_long_mantissas, 4, source.point))]
-    runs = source.along(dict(enumerate(line)), [step * (_ASIDE + k) for k in range(len(_FOURTH))])
-    return [(np.abs(_weighed(one)) / _SPREAD, np.abs(one[-1] - one[0]), one[-1]) for one in runs]
-
-
-def _long_mantissas(count: int, rng: np.random.Generator, _like: Any) -> Vector:
-    """Steps that fit a grid would hide that the function has one."""
-    return rng.uniform(0.5, 1.0, count)
-
-
-def _weighed(values: Rows) -> Vector:
-    found: Vector = _FOURTH @ values if isinstance(values, np.ndarray) else sum(map(operator.mul, _FOURTH, values))
-    return found
+    # Steps that fit a grid would hide that the function has one, so they have long mantissas.
+    steps = drawn(lambda count, rng, _like: rng.uniform(0.5, 1.0, count), 4, source.point)
+    line = {n: one * scales_of(source, n) for n, one in enumerate(steps)}
+    runs = source.along(line, [step * (_ASIDE + k) for k in range(len(_FOURTH))])
+    weighed = (_FOURTH @ one if isinstance(one, np.ndarray) else sum(map(operator.mul, _FOURTH, one)) for one in runs)
+    sides = zip(weighed, runs, strict=True)
+    return [(np.abs(rough) / _SPREAD, np.abs(one[-1] - one[0]), one[-1]) for rough, one in sides]
 
 
 def is_straight(line: Sequence[tuple[Vector, Vector, Vector]], sizes: Sequence[Vector]) -> bool:
@@ -333,10 +326,8 @@ class _Step:
     def __init__(self, problem: FrameworkProblem, size: float, only: int | None = None) -> None:
         self.size = size
         rng = np.random.default_rng(5)
-        steps = [
-            random_signs(one.size, rng, one).reshape(one.shape) * np.where(one == 0, 1.0, np.abs(one))
-            for one in problem.point
-        ]
+        signs = [random_signs(one.size, rng, one).reshape(one.shape) for one in problem.point]
+        steps = [one * np.where(at == 0, 1.0, np.abs(at)) for one, at in zip(signs, problem.point, strict=True)]
         self.ahead, self.back = (
             problem.forward([at + (h if only in {None, i} else 0.0) * steps[i] for i, at in enumerate(problem.point)])
             for h in (size, -size)

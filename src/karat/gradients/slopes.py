@@ -30,9 +30,7 @@ Line = Callable[[Sequence[float]], Sequence[Rows]]  # per output, a row for each
 Ladder = tuple[float, ...]
 
 ATTEMPTS = 4  # how many points nearby are tried where the given one says too little
-_DEEP = (
-    3  # from this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them
-)
+_DEEP = 3  # from this ladder on only the edge of a domain, where slopes are steep, is worth such small steps
 # What the powers of the step in the errors divide by: those of central slopes and of the even part, and of one side.
 _BOTH, _ONE_SIDED = 2.0 ** np.array([(2, 1), (4, 3), (6, 5)])[:, :, None, None] - 1, (1.0, 3.0, 7.0)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off

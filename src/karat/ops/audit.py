@@ -104,12 +104,8 @@ class KnownFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 _UNDEFINED = "indices that repeat: which of the values is written is undefined, as torch's documentation says"
 _RANDOM = "torch defines the gradient of what it draws at random as zero"
-_KNOWN = {
-    "torch": tuple(
-        KnownFault(op=op, reason=reason, expires=date(2028, 12, 31))
-        for op, reason in {"nn.functional.max_unpool?d": _UNDEFINED, "normal": _RANDOM, "normal[[]*": _RANDOM}.items()
-    )
-}
+_TORCH = {"nn.functional.max_unpool?d": _UNDEFINED, "normal": _RANDOM, "normal[[]*": _RANDOM}
+_KNOWN = {"torch": tuple(KnownFault(op=op, reason=why, expires=date(2028, 12, 31)) for op, why in _TORCH.items())}
 """What differences cannot judge, by catalogue."""
 
 
@@ -161,9 +157,8 @@ def _start(setup: WorkerSetup) -> tuple[WorkerProcess, Listed]:
     if found.problem:
         worker.close()
         kind: type[KaratError] = UsageError if found.exit_code == ExitCode.USAGE else CannotVerify
-        raise kind(
-            found.problem, next_command=found.next_command or Command("python", "-c", f"import {setup.catalogue}")
-        )
+        again = found.next_command or Command("python", "-c", f"import {setup.catalogue}")
+        raise kind(found.problem, next_command=again)
     return worker, found
 
 
@@ -181,11 +176,9 @@ def audit(  # noqa: PLR0913 - all but one are optional
     workers = _Workers(setup, timeout)
     try:
         there = workers.start()
-        chosen = {
-            name: why
-            for name, why in there.operators.items()
-            if not select or any(name == glob or fnmatchcase(name, glob) for glob in select)
-        }
+        globs = select or ("*",)
+        matched = {name for name in there.operators for glob in globs if name == glob or fnmatchcase(name, glob)}
+        chosen = {name: why for name, why in there.operators.items() if name in matched}
         if not chosen:
             said = f"expected operators that match {', '.join(select)}, found none among {len(there.operators):,}"
             raise UsageError(said, next_command=Command("karat", "ops", "list", setup.catalogue))
@@ -294,12 +287,12 @@ def _verified(suspects: Sequence[Suspect], options: Sequence[str]) -> tuple[Faul
     """A fault for each column: the first that a script shows; else the first, without what a script printed."""
     columns: dict[str, list[Suspect]] = {}
     for suspect in suspects:
-        columns.setdefault(suspect.fault.column, []).append(suspect)
+        columns.setdefault(suspect[0].column, []).append(suspect)
     made = []
     for among in columns.values():
-        tries = islice(((one.fault, script) for one in among for script in one.scripts), _TRIES)
+        tries = islice(((fault, script) for fault, scripts in among for script in scripts), _TRIES)
         ran = (replace(fault, script=script, shown=_shown(script, fault, options)) for fault, script in tries)
-        made.append(next((one for one in ran if one.shown), among[0].fault))
+        made.append(next((one for one in ran if one.shown), among[0][0]))
     return tuple(made)
 
 
@@ -378,9 +371,8 @@ def judged(
                 why = f"known until {entry.expires}: {entry.reason}" if entry else "the earlier audit had it, too"
                 made[-1] = info("exempted", f"{finding.message}; {why}", path=one.name, metric=column)
                 cells[column] = "known"
-        gone = sorted(
-            column for name, column in before if name == one.name and cells.get(column) not in {"FAIL", "known"}
-        )
+        mine = sorted(column for name, column in before if name == one.name)
+        gone = [column for column in mine if cells.get(column) not in {"FAIL", "known"}]
         said = "was wrong in the earlier audit, and is not any more"
         made += [info("status-improved", f"{column}: {said}", path=one.name, metric=column) for column in gone]
         operators.append(replace(one, cells=cells))

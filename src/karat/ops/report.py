@@ -65,10 +65,6 @@ def lines(report: OpsReport, *, everything: bool = False) -> Iterator[Line]:
     yield from by_kind(report.findings, lambda kind: KINDS[kind].meaning, _ADVICE, everything=everything)
 
 
-def _marked(outcome: str) -> str:
-    return Markup(badge(outcome, _TONES[outcome])) if _TONES.get(outcome) in {"grave", "warn"} else outcome
-
-
 def render_html(report: OpsReport, command: str) -> str:
     """One page: faults ranked, each with its script, then every operator."""
     answer, *rest = totals(report).split(" · ")
@@ -85,17 +81,16 @@ def render_html(report: OpsReport, command: str) -> str:
         body.append(f'<pre><code data-copy="script">{lines}</code></pre></details>' if script else "</details>")
     rows: list[tuple[str, list[object]]] = []
     for one in sorted(report.operators, key=_rank):
-        shown = [
-            one.name,
-            *(_marked(one.cells.get(column, "")) for column in COLUMNS),
-            f"{one.checked:,} of {one.samples:,}",
-        ]
+        cells = (one.cells.get(column, "") for column in COLUMNS)
+        marked = (
+            Markup(badge(cell, _TONES[cell])) if _TONES.get(cell) in {"grave", "warn"} else cell for cell in cells
+        )
         why = (f"{column}: {one.reasons[column]}" for column in COLUMNS if one.reasons.get(column))
-        rows.append((one.outcome, [*shown, "; ".join(filter(None, (*why, one.ended)))]))
+        ended = "; ".join(filter(None, (*why, one.ended)))
+        rows.append((one.outcome, [one.name, *marked, f"{one.checked:,} of {one.samples:,}", ended]))
     body.append(table("operators", ["operator", *COLUMNS, "samples", "why"], rows, _TONES))
     if report.skipped:
         left = (f"<li><code>{text(name)}</code>: {text(why)}</li>" for name, why in report.skipped.items())
-        body.append(
-            f"<details><summary>{len(report.skipped):,} not audited</summary><ul>{''.join(left)}</ul></details>"
-        )
+        said = f"{len(report.skipped):,} not audited"
+        body.append(f"<details><summary>{said}</summary><ul>{''.join(left)}</ul></details>")
     return page(title=f"{answer} · {about}", body="\n".join([*body, "</main>", FOOT]), style=_STYLE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -41,24 +42,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     shown: str = ""  # what the script printed; empty if it did not show the fault
 
 
-class _Dialect(msgspec.Struct, frozen=True):
-    """How a framework says it."""
-
-    start: str
-    weights: str
-    step: str
-    t: str
-    reverse: str
-    forward: str
-    composed: str  # reverse mode among others
-    turn: str  # the tensor `a` with its axes in reverse order
-    cast: str
-    stack: str
-    real: str
-    array: str
-    form: str = ""  # what prints the shape of the gradient of a cotangent
-
-
 TOLERANCES = {"float64": (1e-9, 1e-12), "float32": (1e-3, 1e-4)}
 """How far a derivative may be off, of its own size and of the size of what is summed, beyond the error of the differences;
 lower precisions have 0.2 of each."""
@@ -67,8 +50,10 @@ _FLOATING = frozenset({"float64", "complex128", "float32"})
 
 
 @cache
-def _dialects() -> dict[str, _Dialect]:
-    return msgspec.toml.decode(asset(__package__, "script.toml"), type=dict[str, _Dialect])
+def _dialects() -> dict[str, SimpleNamespace]:
+    """How each framework says it."""
+    words = msgspec.toml.decode(asset(__package__, "script.toml"), type=dict[str, dict[str, str]])
+    return {name: SimpleNamespace(**say) for name, say in words.items()}
 
 
 def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
@@ -76,7 +61,7 @@ def scripts(framework: str, sample: Sample, fault: Fault) -> Iterator[str]:
     say = _dialects().get(framework)
     if say is None or ("forward" in fault.modes and not say.forward):
         return
-    written, keys = written_out(framework, sample) if sample.source else None, list(_pairs(sample))
+    written, keys = written_out(framework, sample) if sample.source else None, list(pairs(sample))
     known = bool(fault.input) and fault.input[0] in keys  # not a cotangent: that is an input of the gradient's gradient
     moved = "{x} + t * {step}" if not fault.at.startswith(_SIZED) else "{x} + t * {step} * abs({x})"
     moved = f"G({moved})" if fault.law == "non-contiguous" else moved
@@ -108,8 +93,8 @@ def _one(fault: Fault, moved: str) -> str:
 
 
 def _wanted(sample: Sample) -> tuple[int | str, ...]:
-    pairs = _pairs(sample).items()
-    floats = tuple(key for key, one in pairs if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
+    every = pairs(sample).items()
+    floats = tuple(key for key, one in every if str(getattr(one, "dtype", "")).rpartition(".")[2] in _FLOATING)
     return floats if sample.wrt is None else sample.wrt
 
 
@@ -120,12 +105,12 @@ def _all(sample: Sample, moved: str) -> str:
     return f"**{{n: {each}}}" if named else f"*[{each}]"
 
 
-def _pairs(sample: Sample) -> Mapping[Any, Any]:
+def pairs(sample: Sample) -> Mapping[Any, Any]:
     """Name, or number, → input."""
     return sample.inputs if isinstance(sample.inputs, Mapping) else dict(enumerate(sample.inputs))
 
 
-def _script(say: _Dialect, setting: str, fault: Fault, moving: tuple[str, str], number: int) -> str:
+def _script(say: SimpleNamespace, setting: str, fault: Fault, moving: tuple[str, str], number: int) -> str:
     x, arguments = moving
     inner = say.reverse if set(fault.modes) == {"reverse"} else say.composed
     # Paddle refuses to record the backward of an operator whose gradient has none: the last one is not recorded.
@@ -193,12 +178,9 @@ def written_out(framework: str, sample: Sample) -> str | None:
             array = value.detach().numpy() if hasattr(value, "detach") and framework == "torch" else np.asarray(value)
             numbers += array.size
             form = "" if array.size else f".reshape({list(array.shape)})"
-            return say.array.format(values=array.tolist(), dtype=array.dtype.name) + form
-        if (
-            value is None
-            or isinstance(value, bool | int | float | complex | str | slice)
-            or repr(value).startswith("torch.")
-        ):
+            return str(say.array.format(values=array.tolist(), dtype=array.dtype.name)) + form
+        literal = value is None or isinstance(value, bool | int | float | complex | str | slice)
+        if literal or repr(value).startswith("torch."):
             return repr(value)
         raise ValueError
 

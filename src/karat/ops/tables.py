@@ -37,10 +37,6 @@ _SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
 """What `...` stands for: the shapes of the first, second and third draw of a call."""
 
 
-def _within(rng: np.random.Generator, low: float, high: float, *shape: int) -> Array:
-    return rng.uniform(low, high, shape)
-
-
 def _signed(rng: np.random.Generator, low: float, high: float, *shape: int) -> Array:
     return np.asarray(rng.uniform(low, high, shape) * rng.choice([-1.0, 1.0], shape))
 
@@ -55,15 +51,8 @@ def _apart(rng: np.random.Generator, *shape: int) -> Array:
 def _matrix(form: str, rng: np.random.Generator, *shape: int) -> Array:
     made = _signed(rng, 0.1, 1.0, *shape)
     turned, axis = np.swapaxes(made, -1, -2), shape[-1]
-    stretched = np.diag(1.5 + np.arange(axis))
-    match form:
-        case "spd":
-            return made @ turned / axis + stretched
-        case "sym":
-            return made + turned + stretched
-        case "tril":
-            return np.tril(made, -1) + stretched
-    return made + stretched
+    forms = {"spd": made @ turned / axis, "sym": made + turned, "tril": np.tril(made, -1), "reg": made}
+    return np.asarray(forms[form] + np.diag(1.5 + np.arange(axis)))
 
 
 def _labels(rng: np.random.Generator, *shape: int) -> Array:
@@ -76,10 +65,10 @@ def _labels(rng: np.random.Generator, *shape: int) -> Array:
 _DRAWS: Mapping[str, Callable[..., Any]] = {
     "any": lambda rng, *shape: _signed(rng, 0.1, 2.0, *shape),
     "unit": lambda rng, *shape: _signed(rng, 0.05, 0.9, *shape),
-    "pos": lambda rng, *shape: _within(rng, 0.2, 3.0, *shape),
-    "prob": lambda rng, *shape: _within(rng, 0.05, 0.95, *shape),
-    "big": lambda rng, *shape: _within(rng, 1.2, 4.0, *shape),
-    "within": _within,
+    "pos": lambda rng, *shape: rng.uniform(0.2, 3.0, shape),
+    "prob": lambda rng, *shape: rng.uniform(0.05, 0.95, shape),
+    "big": lambda rng, *shape: rng.uniform(1.2, 4.0, shape),
+    "within": lambda rng, low, high, *shape: rng.uniform(low, high, shape),
     "apart": _apart,
     "cplx": lambda rng, *shape: _signed(rng, 0.1, 2.0, *shape) + 1j * _signed(rng, 0.1, 2.0, *shape),
     **{form: partial(_matrix, form) for form in ("spd", "sym", "tril", "reg")},
@@ -87,7 +76,7 @@ _DRAWS: Mapping[str, Callable[..., Any]] = {
     "bools": lambda rng, *shape: rng.random(shape) < 0.6,
     "arr": lambda rng, values, dtype=None: np.array(values, dtype),  # noqa: ARG005 - as it is
     "labels": _labels,
-    "fixed": lambda rng, *shape: _within(rng, 0.2, 3.0, *shape),
+    "fixed": lambda rng, *shape: rng.uniform(0.2, 3.0, shape),
 }
 """How a table's inputs are drawn: with which numbers the functions are smooth."""
 _CONSTANTS = tuple(_DRAWS[name] for name in ("arr", "labels", "fixed"))  # never differentiated
@@ -173,9 +162,8 @@ class _Call(ast.NodeTransformer):
         how = _drawn_by(node)
         if how is None:
             return self.generic_visit(node)
-        given = (
-            self._shapes[len(self.draws) % len(self._shapes)] if _open(node) else [_value(one, {}) for one in node.args]
-        )
+        shape = self._shapes[len(self.draws) % len(self._shapes)]
+        given = shape if _open(node) else [_value(one, {}) for one in node.args]
         if how in _CONSTANTS:
             self.constants.append(len(self.draws))
         self.draws.append(lambda rng: np.asarray(how(rng, *given)))

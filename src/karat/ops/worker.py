@@ -25,7 +25,7 @@ from karat.gradients.gradcheck import gradcheck
 from karat.gradients.problem import error_line
 from karat.gradients.report import GradComparison, GradReport, GradVerdict, Level
 from karat.ops.catalogue import BUILT_IN, Operator, Sample, load
-from karat.ops.script import TOLERANCES, Fault, scripts
+from karat.ops.script import TOLERANCES, Fault, pairs, scripts
 from karat.replays.processes import receive, send
 
 COLUMNS = ("reverse", "forward", "composed", "orders", "dtypes", "layouts", "laws")
@@ -77,11 +77,7 @@ class Cell(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Suspect(msgspec.Struct, frozen=True):
-    """A fault, and the scripts that may show it."""
-
-    fault: Fault
-    scripts: tuple[str, ...]
+Suspect = tuple[Fault, tuple[str, ...]]  # and the scripts that may show it
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +109,12 @@ def main() -> int:
         said = Listed(problem=str(error), next_command=error.next_command, exit_code=int(error.exit_code))
         send(answers, said)
         return 0
-    _limit_memory(setup.memory)
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path of anybody's
+            now = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_DATA, (now + setup.memory * 10**9, resource.RLIM_INFINITY))
     modules = {one.framework: sys.modules.get(one.framework) for one in known.values()}
     versions = {name: str(getattr(module, "__version__", "")) for name, module in modules.items() if module}
     send(answers, Listed(operators={name: one.skip for name, one in known.items()}, versions=versions))
@@ -121,15 +122,6 @@ def main() -> int:
         for answer in checked(known[name], setup):
             send(answers, answer)
     return 0
-
-
-def _limit_memory(gigabytes: int) -> None:
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path of anybody's
-            now = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_DATA, (now + gigabytes * 10**9, resource.RLIM_INFINITY))
 
 
 def checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
@@ -162,9 +154,7 @@ def checked(operator: Operator, setup: WorkerSetup) -> Iterator[Checked]:
         yield Checked(
             sample=sample.description,
             cells=_cells(report),
-            suspects=tuple(
-                Suspect(one, _scripts(operator, sample, one, report.seed)) for one in _faults(report, sample)
-            ),
+            suspects=tuple((one, _scripts(operator, sample, one, report.seed)) for one in _faults(report, sample)),
             seconds=taken,
             peer_seconds=_peer(operator, sample) if setup.peer else 0.0,
         )
@@ -199,9 +189,7 @@ def _scripts(operator: Operator, sample: Sample, fault: Fault, seed: int) -> tup
 
 def _has_elements(sample: Sample) -> bool:
     """Whether there is a number to differentiate by."""
-    named = isinstance(sample.inputs, Mapping)
-    pairs: Any = sample.inputs.items() if named else enumerate(sample.inputs)  # type: ignore[union-attr]
-    chosen = [value for key, value in pairs if sample.wrt is None or key in sample.wrt]
+    chosen = [value for key, value in pairs(sample).items() if sample.wrt is None or key in sample.wrt]
     leaves: list[Leaf] = []
     flatten(chosen, lambda value: hasattr(value, "shape"), "", leaves)
     return any(0 not in leaf.value.shape for leaf in leaves)
@@ -217,9 +205,8 @@ def _column(one: GradComparison) -> str:
 
 def _cells(report: GradReport) -> dict[str, Cell]:
     """Column → the worst that was found there; what has no elements says nothing."""
-    found: dict[str, Cell] = {}
-    if any(note.startswith("the second derivative is zero") for note in report.notes):
-        found["orders"] = Cell("PASS")
+    flat = any(note.startswith("the second derivative is zero") for note in report.notes)
+    cells = [("orders", Cell("PASS"))] if flat else []
     for one in report.comparisons:
         outcome, vacuous = one.verdict.value, one.verdict is GradVerdict.PASS and one.vacuous
         if one.reason.startswith(_NOTHING) or "no elements" in one.reason:
@@ -228,23 +215,21 @@ def _cells(report: GradReport) -> dict[str, Cell]:
             outcome = MISSING
         elif one.verdict is GradVerdict.FAIL and _slight(one):
             outcome = GradVerdict.INACCURATE.value
-        cell = Cell("INCONCLUSIVE" if vacuous else outcome, one.reason)
-        _worse(found, _column(one), cell)
+        cells.append((_column(one), Cell("INCONCLUSIVE" if vacuous else outcome, one.reason)))
     for law in report.properties:
         refused = law.verdict is GradVerdict.FAIL and _ABSENT.search(law.detail)
         if law.verdict is not GradVerdict.INCONCLUSIVE and not refused:
-            _worse(found, _law_column(report, law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}"))
+            cells.append((_law_column(report, law.name), Cell(law.verdict.value, f"{law.name}: {law.detail}")))
+    found: dict[str, Cell] = {}
+    for column, cell in cells:
+        if column not in found or OUTCOMES.index(cell.outcome) < OUTCOMES.index(found[column].outcome):
+            found[column] = cell
     return found
 
 
 def _slight(one: GradComparison) -> bool:
     """Whether it is less than a script can tell from what rounding does to a sum of float32 numbers."""
     return one.dtype == "float32" and one.order == 1 and one.error < TOLERANCES["float32"][0]
-
-
-def _worse(found: dict[str, Cell], column: str, cell: Cell) -> None:
-    if column not in found or OUTCOMES.index(cell.outcome) < OUTCOMES.index(found[column].outcome):
-        found[column] = cell
 
 
 def _law_column(report: GradReport, law: str) -> str:

@@ -42,19 +42,9 @@ class Linearised:
 class Adapter(Protocol):
     """One framework. Names of dtypes are karat's (`karat.tensors.dtypes`). What has a body may be left out by a subclass."""
 
-    @property
-    def name(self) -> str:
-        """The framework, as it is imported."""
-
-    @property
-    def pure(self) -> bool:
-        """Whether a run at the same point may be used again: no function of the framework can keep state."""
-        return False
-
-    @property
-    def omits(self) -> bool:
-        """Whether a backward may go without the cotangent of an output; else it is given zeros."""
-        return True
+    name: str  # the framework, as it is imported
+    pure: bool = False  # whether a run at the same point may be used again: no function of the framework can keep state
+    omits: bool = True  # whether a backward may go without the cotangent of an output; else it is given zeros
 
     def owns(self, value: object) -> bool:
         """Whether it is a tensor of this framework; the framework is not imported to say no."""
@@ -223,10 +213,8 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
             if any(adapter.owns(leaf) for leaf in leaves):
                 return adapter
     found = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "none"
-    raise misuse(
-        f"expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}",
-        "pass tensors, or say framework='torch' for numpy arrays that are to become tensors",
-    )
+    said = f"expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}"
+    raise misuse(said, "pass tensors, or say framework='torch' for numpy arrays that are to become tensors")
 
 
 def adapter_named(framework: str) -> Adapter:
@@ -238,10 +226,8 @@ def adapter_named(framework: str) -> Adapter:
     points = _third_parties()
     if framework not in points:
         known = [*BUILT_IN, *points]
-        raise misuse(
-            f"expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
-            "pip install the package that has its adapter (entry point karat.adapters)",
-        )
+        said = f"expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}"
+        raise misuse(said, "pip install the package that has its adapter (entry point karat.adapters)")
     found = points[framework].load()
     return found
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import msgspec
@@ -85,10 +84,8 @@ def argument_names(
     if names is not None:
         names = [names] if isinstance(names, str) else [str(name) for name in names]
         if len(names) != len(args) + len(named):
-            raise misuse(
-                f"names: expected a name for each of {len(args) + len(named)} arguments, found {len(names)}",
-                "names=(…) with as many names as the function has arguments",
-            )
+            said = f"names: expected a name for each of {len(args) + len(named)} arguments, found {len(names)}"
+            raise misuse(said, "names=(…) with as many names as the function has arguments")
         return names
     owner = _class_applied(fn)
     found: list[str] = []
@@ -110,25 +107,19 @@ def argument_names(
 def refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise misuse(
-                f"{argument}: expected names that differ, found {name!r} twice or more",
-                f"{argument}=(…) with a name of its own for every {what}",
-            )
+            said = f"{argument}: expected names that differ, found {name!r} twice or more"
+            raise misuse(said, f"{argument}=(…) with a name of its own for every {what}")
 
 
 def output_names(found: Sequence[Leaf], given: Sequence[str] | None) -> list[str]:
     """Names of all tensors that come out; `out` if there is one."""
+    # `out`, `out.0`, or the key under which a dict has it.
+    names = [f"out.{leaf.name}" if leaf.name[:1].isdigit() else leaf.name or "out" for leaf in found]
     if given is not None:
         if len(given) != len(found):
-            raise misuse(
-                f"output_names: expected a name for each of {len(found)} outputs, found {len(given)} names",
-                "output_names=(…) with a name per output",
-            )
+            said = f"output_names: expected a name for each of {len(found)} outputs, found {len(given)} names"
+            raise misuse(said, "output_names=(…) with a name per output")
         names = list(given)
-    else:
-        # `out`, `out.0`, or the key under which a dict has it.
-        names = [leaf.name or "out" for leaf in found]
-        names = [f"out.{name}" if name[0].isdigit() else name for name in names]
     refuse_twice(names, "output_names", "output")
     return names
 
@@ -214,9 +205,7 @@ class BoundCall:
 
     def of(self, fn: Callable[..., Any]) -> BoundCall:
         """Another function with the same arguments and outputs."""
-        made = BoundCall(fn, self.form, self.leaves, self.chosen, self.adapter, self.outputs)
-        made.random_on = self.random_on
-        return made
+        return replace(self, fn=fn, holds=False)
 
     def arguments(self, inputs: Sequence[Any], dtype: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if dtype not in self._bound:
@@ -247,10 +236,8 @@ class BoundCall:
         if self.outputs is None:
             return tuple(one.value for one in found if is_float(self.adapter.dtype_of(one.value)))
         if self.outputs and self.outputs[-1] >= len(found):
-            raise misuse(
-                f"expected {self.outputs[-1] + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
-                "return the same structure whatever the inputs are",
-            )
+            said = f"expected {self.outputs[-1] + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}"
+            raise misuse(said, "return the same structure whatever the inputs are")
         return tuple(found[index].value for index in self.outputs)
 
     def flat(self, dtype: str | None) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -274,15 +261,9 @@ class BoundCall:
         """What the function returns; what it draws at random is the same each time, so that it is a function."""
         fn = self.function(dtype)
         if self.holds:
-            fn = partial(self._with_parameters, fn)
-        if self.random_on is None:
+            fn, args, kwargs = self.adapter.call_with, (fn, args[-1], args[:-1], kwargs), {}
+        with nullcontext() if self.random_on is None else self.adapter.seeded(SEED, self.random_on):
             return fn(*args, **kwargs)
-        with self.adapter.seeded(SEED, self.random_on):
-            return fn(*args, **kwargs)
-
-    def _with_parameters(self, module: Any, *args: Any, **kwargs: Any) -> Any:
-        *given, held = args
-        return self.adapter.call_with(module, held, given, kwargs)
 
     def function(self, dtype: str | None) -> Callable[..., Any]:
         if dtype not in self._functions:

@@ -142,11 +142,8 @@ class FrameworkProblem:
             return "float32"
         if dtype is None:
             return "float64" if self.double else None
-        return None if dtype == self.lowest and self.mixed else dtype
-
-    @property
-    def mixed(self) -> bool:
-        return len({slot.dtype for slot in self.inputs if not slot.complex}) > 1
+        mixed = len({slot.dtype for slot in self.inputs if not slot.complex}) > 1
+        return None if dtype == self.lowest and mixed else dtype
 
     @property
     def lowest(self) -> str:
@@ -294,17 +291,13 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     chosen = _chosen(leaves, adapter, wrt, labels)
     sparse = []
     for index in chosen:
-        stored = adapter.stored(leaves[index].value)
-        if stored is not None:
+        if (stored := adapter.stored(leaves[index].value)) is not None:
             sparse.append(leaves[index].name)
             leaves[index] = Leaf(leaves[index].name, *stored)
         leaf = leaves[index]
-        found = adapter.refusal(leaf.value)
-        if found:
-            raise misuse(
-                f"{leaf.name}: expected a dense tensor to step from, found {found}",
-                "wrap it: a function of dense tensors that makes it inside",
-            )
+        if found := adapter.refusal(leaf.value):
+            instead = "wrap it: a function of dense tensors that makes it inside"
+            raise misuse(f"{leaf.name}: expected a dense tensor to step from, found {found}", instead)
     # Everything in kwargs is bound.
     form_named |= {
         key: flatten(one, adapter.owns, key, leaves)
@@ -312,12 +305,9 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     }
     call = BoundCall(fn, (form_args, form_named), leaves, chosen, adapter, holds=holds)
     problem = FrameworkProblem(op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward)
-    dtypes = [(leaf.name, adapter.dtype_of(leaf.value)) for leaf in leaves]
-    problem.excluded = tuple(
-        Excluded(name=name, why="not asked for" if is_float(dtype) else f"{dtype} has no gradient")
-        for n, (name, dtype) in enumerate(dtypes)
-        if n not in chosen
-    )
+    left = [(leaf.name, adapter.dtype_of(leaf.value)) for n, leaf in enumerate(leaves) if n not in chosen]
+    why = {dtype: "not asked for" if is_float(dtype) else f"{dtype} has no gradient" for _, dtype in left}
+    problem.excluded = tuple(Excluded(name=name, why=why[dtype]) for name, dtype in left)
     if held and not holds:
         problem.notes = (
             f"parameters that the function holds are not inputs and were not checked: {few(list(held), 6)}",
@@ -345,10 +335,8 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
     problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
     with adapter.scope():
         # Nothing writes to the tensors that were given: functions get copies. Of very many numbers they are the point.
-        problem.point = tuple(
-            (adapter.glance if math.prod(slot.shape) >= _MANY else adapter.to_numpy)(leaf.value)
-            for leaf, slot in zip(given, problem.inputs, strict=True)
-        )
+        look = [adapter.glance if math.prod(slot.shape) >= _MANY else adapter.to_numpy for slot in problem.inputs]
+        problem.point = tuple(see(leaf.value) for see, leaf in zip(look, given, strict=True))
         for array in problem.point:
             # What was computed at the point is cached by the identity of its arrays.
             array.setflags(write=False)
@@ -383,11 +371,8 @@ def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None
             problem.looked = [(adapter.dtype_of(one), adapter.to_numpy(one)) for one in wanted]
     labels = calls.output_names(found, output_names)
     problem.outputs = tuple(_slot(adapter, labels[n], found[n].value) for n in call.outputs)
-    problem.excluded += tuple(
-        Excluded(name=labels[n], why=f"{adapter.dtype_of(leaf.value)} has no gradient")
-        for n, leaf in enumerate(wide)
-        if n not in call.outputs
-    )
+    left = [(labels[n], adapter.dtype_of(leaf.value)) for n, leaf in enumerate(wide) if n not in call.outputs]
+    problem.excluded += tuple(Excluded(name=name, why=f"{dtype} has no gradient") for name, dtype in left)
 
 
 def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
@@ -445,15 +430,11 @@ def _chosen(
         name = labels[one] if isinstance(one, int) and -len(labels) <= one < len(labels) else one
         under = [n for n, own in enumerate(known) if own == name or own.startswith(f"{name}.")]
         if not under:
-            raise misuse(
-                f"wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
-                f"wrt=({known[0]!r},)" if known else "pass a tensor",
-            )
+            said = f"wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}"
+            raise misuse(said, f"wrt=({known[0]!r},)" if known else "pass a tensor")
         if not set(under) & set(floats):
             dtype = adapter.dtype_of(leaves[under[0]].value)
-            raise misuse(
-                f"wrt: expected a floating or complex input, found {name!r}, which is {dtype}",
-                "leave wrt out: integers and booleans have no gradient to check",
-            )
+            said = f"wrt: expected a floating or complex input, found {name!r}, which is {dtype}"
+            raise misuse(said, "leave wrt out: integers and booleans have no gradient to check")
         found |= set(under)
     return sorted(found & set(floats))

@@ -82,7 +82,11 @@ class JaxAdapter(Adapter):
         return gradient
 
     def pushed(self, function: FlatFunction) -> FlatFunction:
-        return lambda inputs: self.pushforward(function, *_halves(inputs))
+        def tangents(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            at, along = inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :]
+            return self.pushforward(function, at, [u.astype(x.dtype) for x, u in zip(at, along, strict=True)])
+
+        return tangents
 
     def batched(
         self, function: FlatFunction, points: Sequence[Sequence[Any]], cotangents: Sequence[Sequence[Any]]
@@ -112,12 +116,6 @@ def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None])
         for one, out in zip(cotangents, outputs, strict=True)
     )
     return tuple(one.conj() if one.dtype.kind == "c" else one for one in pull(given))
-
-
-def _halves(inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Points and tangents of their dtype."""
-    half = len(inputs) // 2
-    return list(inputs[:half]), [one.astype(at.dtype) for at, one in zip(inputs[:half], inputs[half:], strict=True)]
 
 
 def _dtype(name: str) -> Any:

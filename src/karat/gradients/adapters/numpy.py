@@ -56,10 +56,8 @@ class NumpyAdapter(Adapter):
         return run
 
     def linearise(self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]) -> Linearised:
-        raise Unsupported(
-            "numpy functions have no gradient of their own;"
-            " pass backward=f with f(inputs, outputs, cotangents) -> gradients"
-        )
+        instead = "pass backward=f with f(inputs, outputs, cotangents) -> gradients"
+        raise Unsupported(f"numpy functions have no gradient of their own; {instead}")
 
     def differentiated(self, function: FlatFunction, takes: int, gives: int) -> FlatFunction:
         raise Unsupported("numpy cannot differentiate a backward that a person wrote")

@@ -311,9 +311,8 @@ def _gradients(
         return gradients_of(_torch().autograd.grad, pairs, leaves, create_graph=create_graph)
     except RuntimeError as error:
         if "use_reentrant" in str(error):
-            raise Unsupported(
-                "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
-            ) from error
+            why = "reentrant checkpoints give gradients to .backward() alone"
+            raise Unsupported(f"{why}; pass use_reentrant=False to checkpoint") from error
         raise
 
 

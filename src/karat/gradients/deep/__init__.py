@@ -91,9 +91,8 @@ class TangentProblem(Derived):
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         with self.adapter.scope():
             given = [*self.natives(at, dtype), *self.natives(tangents, dtype)]
-            return tuple(
-                self.adapter.to_numpy(one) for one in self.adapter.forward(self.adapter.pushed(self.flat(dtype)), given)
-            )
+            found = self.adapter.forward(self.adapter.pushed(self.flat(dtype)), given)
+            return tuple(self.adapter.to_numpy(one) for one in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +129,16 @@ def gradient_of(first: Derivative, *, forward: bool) -> Derivative:
         inputs=frozenset(first.plan.inputs | set(range(first.own, len(made.inputs)))),
         outputs=frozenset(i for i in first.plan.inputs if i < first.own),
     )
-    modes: dict[str, Mode] = (
-        {"reverse": "reverse", "forward": "forward-over-reverse"} if forward else {"reverse": "reverse"}
-    )
+    modes: dict[str, Mode] = {"reverse": "reverse"}
+    modes |= {"forward": "forward-over-reverse"} if forward else {}
     return Derivative(made, plan, modes, first.own)
 
 
 def tangent_of(first: Derivative) -> Derivative:
     """The tangent of a function along one drawn direction."""
     plan, problem = first.plan, first.problem
-    drawn = [
-        shaped(random_weights(size(slot), plan.draw(Purpose.ORDERS, 1, i)), slot)
-        for i, slot in enumerate(problem.inputs)
-    ]
+    draws = enumerate(problem.inputs)
+    drawn = [shaped(random_weights(size(slot), plan.draw(Purpose.ORDERS, 1, i)), slot) for i, slot in draws]
     made = TangentProblem(problem, drawn)
     made.forward(made.point)
     inputs = plan.inputs | {len(problem.inputs) + i for i in plan.inputs}

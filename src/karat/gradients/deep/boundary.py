@@ -19,6 +19,7 @@ What the framework refuses (a shape, an index) is left out, and so is what was f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, product
@@ -94,9 +95,8 @@ def variants(problem: FrameworkProblem) -> Iterator[tuple[str, FrameworkProblem]
     lengths = sorted({length for one in arrays for length in one.shape if length > 1})
     made: dict[str, list[Array]] = {}
     if whole:
-        made["repeated indices"] = [
-            np.full_like(one, one.flat[0]) if n in whole else one for n, one in enumerate(arrays)
-        ]
+        same = {n: np.full_like(arrays[n], arrays[n].flat[0]) for n in whole}
+        made["repeated indices"] = [same.get(n, one) for n, one in enumerate(arrays)]
         # On a device an index that is out of range ends more than this check.
         if problem.device == "cpu" and problem.framework != "paddle":
             made["negative integers"] = [-np.abs(one) if n in whole else one for n, one in enumerate(arrays)]
@@ -146,24 +146,16 @@ def _at(
     where: str, alive: list[Derivative], at: Sequence[Vector] | None
 ) -> Iterator[tuple[str, Derivative, list[Pair] | None]]:
     for made in list(alive):
-        wrong = contradictions(made, at, where)
+        own, wrong = FlatProblem(made.problem).point, None
+        look = _Look(made, FlatProblem(made.problem, own if at is None else [*at, *own[made.own :]]))
+        with suppress(Exception):  # outside of its domain a function may raise anything
+            if any(np.isfinite(one).any() for one in look.flat.base()):
+                wrong = [] if look.plainly_right() else list(look.wrong(where))
         yield where, made, wrong
         if wrong:
             alive.remove(made)
         if wrong or wrong is None:
             break
-
-
-def contradictions(made: Derivative, at: Sequence[Vector] | None, where: str) -> list[Pair] | None:
-    """What is wrong with a derivative at a point of the function's own inputs; None where it cannot be asked there."""
-    own = FlatProblem(made.problem).point
-    look = _Look(made, FlatProblem(made.problem, own if at is None else [*at, *own[made.own :]]))
-    try:
-        if not any(np.isfinite(one).any() for one in look.flat.base()):
-            return None
-        return [] if look.plainly_right() else list(look.wrong(where))
-    except Exception:  # noqa: BLE001 - outside of its domain a function may raise anything
-        return None
 
 
 class _Look:
@@ -183,12 +175,10 @@ class _Look:
 
     def plainly_right(self) -> bool:
         """A cheap look along a line that moves everything: whether nothing deserves a closer one."""
-        flat = self.flat
+        flat, moved = self.flat, list(zip(self.flat.point, self.line, strict=True))
 
         def central(step: float) -> list[Vector]:
-            ends = [
-                flat.forward([x + h * u for x, u in zip(flat.point, self.line, strict=True)]) for h in (step, -step)
-            ]
+            ends = [flat.forward([x + h * u for x, u in moved]) for h in (step, -step)]
             return [(right - left) / (2 * step) for right, left in zip(*ends, strict=True)]
 
         both = zip(central(_STEPS[1]), central(_STEPS[1] / 2), strict=True)
@@ -196,18 +186,15 @@ class _Look:
         given = [np.where(np.isfinite(one), v, 0.0) for one, v in zip(expected, self.weights, strict=True)]
         terms = np.concatenate([v * np.where(v == 0, 0.0, one) for one, v in zip(expected, given, strict=True)])
         pulled = flat.vjp([one if k in self.made.plan.outputs else None for k, one in enumerate(given)])
-        if len(self.made.plan.outputs) < len(given) or not abs(
-            _along(pulled, self.line) - terms.sum()
-        ) <= _CLOSE * norm(terms):
+        off = abs(_along(pulled, self.line) - terms.sum())
+        if len(self.made.plan.outputs) < len(given) or not off <= _CLOSE * norm(terms):
             return False
         if "forward" not in self.made.modes:
             return True
         gaps = [np.abs(one - two) for one, two in zip(flat.pushed(self.line), expected, strict=True)]
         largest = [np.max(np.abs(one[np.isfinite(one)]), initial=0.0) for one in expected]
-        return all(
-            np.all(~np.isfinite(one) | (gap <= _CLOSE * most))
-            for one, gap, most in zip(expected, gaps, largest, strict=True)
-        )
+        sides = zip(expected, gaps, largest, strict=True)
+        return all(np.all(~np.isfinite(one) | (gap <= _CLOSE * most)) for one, gap, most in sides)
 
     def wrong(self, where: str) -> Iterator[Pair]:
         """Every input against every output in every mode, with an oracle that knows its error."""
@@ -264,7 +251,7 @@ class _Question:
     ) -> None:
         self.look, self.there, (self.input, self.output, self.mode) = look, there, which
         k, mode = self.output, self.mode
-        known = smooth & ~along.kinked & ~slopes.unresolved(along, there.base[k], there.precision)
+        known = smooth & ~along.kinked & ~slopes.unresolved(along, there.base[k], there.computes)
         self.cotangent = np.where(known, look.weights[k], 0.0)
         self.expected, error = along.value, 8 * along.error
         if mode == "reverse":
@@ -286,13 +273,12 @@ class _Question:
             root = root.first
         own, flat = self.there.flat.point[: made.own], FlatProblem(root)
         # Where all of it is 0, what it is at the given point.
-        values = [
-            np.concatenate([np.abs(one[np.isfinite(one)]) for one in flat.forward(at)]) for at in (own, flat.point)
-        ]
+        runs = [flat.forward(at) for at in (own, flat.point)]
+        values = [np.concatenate([np.abs(one[np.isfinite(one)]) for one in run]) for run in runs]
         largest = next((float(one.max()) for one in values if one.any()), 1.0)
-        return largest / (
-            min(float(np.median(element_scales(one))) for one in own if one.size) if made.plan.order > 1 else 1.0
-        )
+        if made.plan.order == 1:
+            return largest
+        return largest / min(float(np.median(element_scales(one))) for one in own if one.size)
 
     def seen(self, tangent: Vector) -> Vector:
         """A tangent as it is asked for: itself, or what the cotangent makes of it."""

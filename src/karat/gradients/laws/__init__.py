@@ -14,30 +14,32 @@ import numpy as np
 
 from karat.findings import suggest
 from karat.gradients.adapters.framework_problem import FrameworkProblem
-from karat.gradients.laws import backward, twins
+from karat.gradients.laws import backward
 from karat.gradients.laws.trial import Law, Trial
 from karat.gradients.problem import Unsupported, error_line, misuse
 from karat.gradients.report import GradVerdict, Property
 
 LAWS: dict[str, Law] = {
-    "gradient-form": backward.gradient_form,
+    # A gradient has the shape, the dtype and the device of its input.
+    "gradient-form": lambda trial: backward.watched(trial)["gradient-form"],
     "finite": backward.finite,
-    "deterministic-forward": backward.deterministic_forward,
-    "deterministic-backward": backward.deterministic_backward,
+    "deterministic-forward": partial(backward.deterministic, backward=False),
+    "deterministic-backward": partial(backward.deterministic, backward=True),
     "inputs-unmodified": backward.inputs_unmodified,
-    "cotangents-unmodified": backward.cotangents_unmodified,
+    # Others may still need them.
+    "cotangents-unmodified": lambda trial: backward.watched(trial)["cotangents-unmodified"],
     "zero-cotangent": backward.zero_cotangent,
     "linearity": backward.linearity,
     "absent-cotangent": backward.absent_cotangent,
-    "non-contiguous-cotangent": backward.non_contiguous_cotangent,
-    "expanded-cotangent": backward.expanded_cotangent,
+    "non-contiguous-cotangent": partial(backward.laid_out_cotangent, expanded=False),
+    "expanded-cotangent": partial(backward.laid_out_cotangent, expanded=True),
     "non-contiguous": backward.non_contiguous,
     "subset": backward.subset,
     "interleaving": backward.interleaving,
     "accumulation": backward.accumulation,
     "forward-reverse": backward.forward_reverse,
 }
-FORMS: dict[str, Law] = {"opcheck": twins.opcheck, "batched": twins.batched}
+FORMS: dict[str, Law] = {"opcheck": backward.opcheck, "batched": backward.batched}
 ON_REQUEST = {"batched"}  # tried where named, and at the deep level
 NAMES = (*LAWS, *FORMS, "in-place", "twin")
 
@@ -69,9 +71,9 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
         return (_raised("gradient-form", error, problem),)
     laws = {name: law for name, law in (LAWS | FORMS).items() if name in wanted}
     if in_place is not None and "in-place" in wanted:
-        laws["in-place"] = lambda on: twins.in_place(on, in_place)
+        laws["in-place"] = lambda on: backward.in_place(on, in_place)
     for label, other in (others or {}).items() if "twin" in wanted else ():
-        laws[f"twin {label}"] = partial(twins.twin, name=label, other=other)
+        laws[f"twin {label}"] = partial(backward.twin, name=label, other=other)
     found: list[Property | None] = []
     for name, law in laws.items():
         try:
@@ -97,8 +99,6 @@ def wanted_laws(which: Collection[str] | None) -> set[str]:
     names = [str(name).replace("_", "-") for name in given]
     for name in names:
         if name not in NAMES:
-            raise misuse(
-                f"properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
-                "properties=None for all of them",
-            )
+            said = f"properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}"
+            raise misuse(said, "properties=None for all of them")
     return set(names)

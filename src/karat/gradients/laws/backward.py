@@ -1,8 +1,12 @@
-"""Laws of a backward by itself: what it gives and takes, in any memory layout, and that it depends on its own forward alone."""
+"""Laws of a backward by itself: what it gives and takes, in any memory layout, and that it depends on its own forward alone.
+
+Then those of the same function in another form.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,40 +14,33 @@ import numpy as np
 
 from karat.gradients.adapters import graph_nodes
 from karat.gradients.laws.trial import MARGIN, RUNS, Trial, TwoWays, describe_difference, largest, largest_gap
-from karat.gradients.problem import Array, Gradients, TensorSlot, Unsupported
+from karat.gradients.problem import Array, Gradients, Unsupported, error_line
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import eps_of
 
 _MOST = 4  # outputs, or inputs, that are tried one by one
-Layout = Callable[[Any], Any | None]  # a tensor in another layout; None where there is none
 _ANY_ORDER = 8.0  # units in the last place that each term of a sum may be off when it is added up in another order
-_ELSEWHERE = 2.0**-7  # how far away, relatively, the second forward of an interleaved pair runs
+_ELSEWHERE = 2.0**-7  # how far away, relatively, the second point of an interleaved pair, or of a batch, is
 
 
-def deterministic_backward(trial: Trial) -> Property:
-    """The same backward gives the same gradient, up to the stated bound and the order of additions."""
-    return _deterministic(trial, "deterministic-backward", trial.problem.inputs, trial.gradients, trial.repeated)
+def deterministic(trial: Trial, *, backward: bool) -> Property:
+    """The same inputs give the same outputs, and the same backward the same gradient, up to the stated bound.
 
-
-def deterministic_forward(trial: Trial) -> Property:
-    """The same inputs give the same outputs, up to the same."""
-    problem = trial.problem
-    again = [problem.forward(problem.point) for _ in range(RUNS - 1)]
-    return _deterministic(trial, "deterministic-forward", problem.outputs, trial.outputs, again)
-
-
-def _deterministic(
-    trial: Trial, name: str, slots: Sequence[TensorSlot], first: Gradients, others: Sequence[Gradients]
-) -> Property:
-    """What repetition changes at most, relative to the largest element; a sum in any order is a fact, and no fault."""
-    measured, where, of = 0.0, "", "gradient of " if name.endswith("backward") else ""
+    It is relative to the largest element; a sum in any order is a fact, and no fault.
+    """
+    problem, name, of, measured, where = trial.problem, "deterministic-forward", "", 0.0, ""
+    if backward:
+        name, of, slots, others = "deterministic-backward", "gradient of ", problem.inputs, trial.repeated
+    else:
+        slots, others = problem.outputs, [problem.forward(problem.point) for _ in range(RUNS - 1)]
+    first: Gradients = trial.gradients if backward else trial.outputs
     for run in others:
         for slot, one, usual in zip(slots, run, first, strict=True):
             relative = largest_gap(one, usual) / (largest(usual) or 1.0)
             if relative > measured:
                 measured, where = relative, describe_difference(slot.name, one, usual, of)
     # A function that trembles may look as if it computed in bfloat16; so only those that say so are taken for it.
-    said = max(eps_of("float32"), *(eps_of(slot.dtype) for slot in (*trial.problem.inputs, *trial.problem.outputs)))
+    said = max(eps_of("float32"), *(eps_of(slot.dtype) for slot in (*problem.inputs, *problem.outputs)))
     explained = _ANY_ORDER * trial.another_order * min(1.0, said / trial.eps)
     bound = trial.allowed if trial.strict else max(trial.allowed, explained)
     found = f"{RUNS} runs differ by {measured:.2g}, relative to the largest element: {where}"
@@ -93,10 +90,8 @@ def accumulation(trial: Trial) -> Property | None:
     if problem.backward is not None or any(one is None for one in trial.gradients):
         return None
     adapter = problem.adapter
-    held = [
-        trial.normal(slot.shape, is_complex=slot.complex) * (largest(one) or 1.0)
-        for slot, one in zip(problem.inputs, trial.gradients, strict=True)
-    ]
+    sides = zip(problem.inputs, trial.gradients, strict=True)
+    held = [trial.normal(slot.shape, is_complex=slot.complex) * (largest(one) or 1.0) for slot, one in sides]
     watched(trial)
 
     def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> TwoWays:
@@ -166,18 +161,13 @@ def absent_cotangent(trial: Trial) -> Property | None:
     return last
 
 
-def non_contiguous_cotangent(trial: Trial) -> Property | None:
-    what = "cotangents that are not contiguous"
-    return _laid_out(trial, "non-contiguous-cotangent", what, trial.problem.adapter.strided)
-
-
-def expanded_cotangent(trial: Trial) -> Property | None:
-    """A cotangent of one number over all elements (stride 0), as a sum has it, is an ordinary one."""
-    return _laid_out(trial, "expanded-cotangent", "expanded cotangents (stride 0)", trial.problem.adapter.expanded)
-
-
-def _laid_out(trial: Trial, name: str, what: str, layout: Layout) -> Property | None:
+def laid_out_cotangent(trial: Trial, *, expanded: bool) -> Property | None:
+    """A cotangent with gaps, or of one number over all elements (stride 0), as a sum has it, is an ordinary one."""
     problem = trial.problem
+    name, what = "non-contiguous-cotangent", "cotangents that are not contiguous"
+    layout = problem.adapter.strided
+    if expanded:
+        name, what, layout = "expanded-cotangent", "expanded cotangents (stride 0)", problem.adapter.expanded
 
     def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> TwoWays:
         with problem.adapter.scope():
@@ -196,11 +186,6 @@ def _laid_out(trial: Trial, name: str, what: str, layout: Layout) -> Property | 
     return trial.judge(name, what, attempt)
 
 
-def cotangents_unmodified(trial: Trial) -> Property:
-    """A backward does not write to its cotangent, which others may still need."""
-    return watched(trial)["cotangents-unmodified"]
-
-
 def unmodified(trial: Trial, name: str, labels: Sequence[str], before: Sequence[Any], after: Sequence[Any]) -> Property:
     """Whether arrays are, bit for bit, what they were."""
     for label, old, new in zip(labels, before, after, strict=True):
@@ -208,11 +193,6 @@ def unmodified(trial: Trial, name: str, labels: Sequence[str], before: Sequence[
             change = describe_difference(label, new, old).partition(": ")[2]
             return trial.outcome(name, f"{label} was written to: {change}", largest_gap(new, old), 0.0)
     return trial.outcome(name, measured=0.0, bound=0.0)
-
-
-def gradient_form(trial: Trial) -> Property:
-    """A gradient has the shape, the dtype and the device of its input."""
-    return watched(trial)["gradient-form"]
 
 
 def watched(trial: Trial) -> dict[str, Property]:
@@ -339,23 +319,18 @@ def forward_reverse(trial: Trial) -> Property | None:
     if not np.isfinite([left, right]).all():
         return None
     gap = abs(left - right)
-    bound = MARGIN * trial.eps * size + 2.0 * sum(
-        noise * float(np.sum(np.abs(u))) for noise, u in zip(trial.noise, along, strict=True)
-    )
+    trembles = (noise * float(np.sum(np.abs(u))) for noise, u in zip(trial.noise, along, strict=True))
+    bound = MARGIN * trial.eps * size + 2.0 * sum(trembles)
     if gap > bound:
         # How much the difference of the products changes under changes that only round-off notices.
-        moved = 0.0
-        for _ in range(4):
-            # The point moves too: what each mode keeps of it is rounded in its own way.
-            at = trial.nudged(problem.point, 2.0**-20)
-            beside = trial.nudged(trial.cotangents, 256 * trial.eps)
-            try:
+        moved = [0.0]
+        with suppress(Exception):  # a point beside this one may be outside of the domain
+            for _ in range(4):
+                # The point moves too: what each mode keeps of it is rounded in its own way.
+                at, beside = trial.nudged(problem.point, 2.0**-20), trial.nudged(trial.cotangents, 256 * trial.eps)
                 one, two, _ = _both_products(trial, at, along, beside)
-            except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
-                break
-            if np.isfinite(one - two):
-                moved = max(moved, abs(one - two - (left - right)))
-        bound += 4.0 * moved
+                moved += [abs(one - two - (left - right))] if np.isfinite(one - two) else []
+        bound += 4.0 * max(moved)
     failure = f"expected the same from both modes, found ⟨J·u, v⟩ = {left:.9g} and ⟨u, Jᵀv⟩ = {right:.9g}"
     return trial.outcome("forward-reverse", failure if gap > bound else "", gap, bound, size)
 
@@ -376,3 +351,104 @@ def _both_products(
     # What is far less than the outputs' last place is rounded by as much as they are: a softmax that is all but certain.
     rounded = [terms(out, v) / MARGIN for out, v in zip(trial.outputs, cotangents, strict=True)]
     return left, right, float(sum(np.sum(np.abs(one)) for one in (*forward, *reverse, *rounded)))
+
+
+# The same function in another form: compiled, jitted or fused; a batch at once; as a registered custom op; in place.
+
+
+def twin(trial: Trial, name: str, other: Callable[..., Any]) -> Property | None:
+    """A twin gives the outputs and gradients of the function, up to round-off."""
+    problem = trial.problem
+    label, flat = f"twin {name}", problem.call.of(other).flat(problem.precision(None))
+
+    def outputs(at: Sequence[Array]) -> list[Array]:
+        with problem.adapter.scope():
+            found = problem.adapter.forward(flat, problem.natives(at, None))
+            return [problem.adapter.to_numpy(one) for one in found]
+
+    def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> TwoWays:
+        with problem.adapter.scope():
+            gradients = problem.gradients(problem.linearise(problem.natives(at, None), flat=flat), cotangents)
+        return TwoWays(gradients, trial.usual(at, cotangents), (trial.gradients,))
+
+    found = trial.judge_outputs(label, "its outputs", outputs)
+    if found.verdict is GradVerdict.PASS and problem.backward is None:
+        found = trial.judge(label, "its gradients", attempt, moving=True)
+    size = max((largest(one) for one in trial.gradients), default=0.0)
+    if found.verdict is GradVerdict.PASS and found.bound is not None and found.bound > 0.1 * size > 0:
+        hidden = f"rounding in {found.dtype} hides what the two may differ by"
+        return msgspec.structs.replace(found, verdict=GradVerdict.INCONCLUSIVE, detail=hidden)
+    return found
+
+
+def batched(trial: Trial) -> Property | None:
+    """The gradients of a batch at once (vmap) are those of one after the other."""
+    problem = trial.problem
+    if problem.call.random_on is not None or problem.backward is not None:
+        return None
+    # The same in every attempt: what differs between two is taken for round-off.
+    others, away = trial.draw(), [1 + _ELSEWHERE * trial.signs(one) for one in problem.point]
+
+    def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> TwoWays:
+        points = [at, [one * factor for one, factor in zip(at, away, strict=True)]]
+        given = (cotangents, others)
+        with problem.adapter.scope():
+            tensors = [problem.natives(one, None) for one in points]
+            ran = problem.linearise(tensors[0])
+            pairs = [problem.native_cotangents(ran.outputs, one) for one in given]
+            found, together = problem.adapter.batched(problem.flat(None), tensors, pairs)
+            gradients = [problem.arrays(one) for one in found]
+        points = points if together else [at, at]
+        loop = [problem.vjp(one, v) for one, v in zip(points, given, strict=True)]
+        sides = [[_stacked(each) for each in zip(*side, strict=True)] for side in (gradients, loop)]
+        return TwoWays(sides[0], sides[1])
+
+    try:
+        return trial.judge("batched", "for a batch at once", attempt)
+    except Unsupported as error:
+        why, dtype = error_line(error), problem.computes
+        return Property(name="batched", verdict=GradVerdict.INCONCLUSIVE, detail=why, dtype=dtype)
+
+
+def _stacked(runs: Sequence[Array | None]) -> Array | None:
+    there = [one for one in runs if one is not None]
+    return np.stack([np.zeros_like(there[0]) if one is None else one for one in runs]) if there else None
+
+
+def opcheck(trial: Trial) -> Property | None:
+    """What the framework itself checks of the custom ops that the function calls: torch.library.opcheck."""
+    problem = trial.problem
+    with problem.adapter.scope():
+        found = problem.adapter.op_faults(problem.flat(None), problem.natives(problem.point, None))
+    return None if found is None else trial.outcome("opcheck", "; ".join(found))
+
+
+def in_place(trial: Trial, variant: Callable[..., Any]) -> Property | None:
+    """The variant that writes to its input gives the same bits, outputs and gradients."""
+    problem = trial.problem
+    adapter, other = problem.adapter, problem.call.of(variant)
+
+    def written(inputs: Any) -> tuple[Any, ...]:
+        copies = [adapter.in_graph(one) for one in inputs]
+        precision = problem.precision(None)
+        args, kwargs = other.arguments(copies, precision)
+        result = other.invoke(args, kwargs, precision)
+        # numpy's habit: what is written in place is not returned.
+        return other.differentiable(other.results(copies if result is None else result))
+
+    with adapter.scope():
+        outputs = adapter.forward(written, problem.natives(problem.point, None))
+        found: list[Array | None] = [adapter.to_numpy(one) for one in outputs]
+        expected: list[Array | None] = [*problem.forward(problem.point)]
+        labels = [slot.name for slot in problem.outputs]
+        if problem.backward is None:
+            ran = problem.linearise(problem.natives(problem.point, None), flat=written)
+            found += problem.gradients(ran, trial.cotangents)
+            expected += trial.gradients
+            labels += [f"gradient of {slot.name}" for slot in problem.inputs]
+    for label, one, two in zip(labels, found, expected, strict=True):
+        if one is not None and two is not None and one.shape != two.shape:
+            return trial.outcome("in-place", f"{label}: expected shape {two.shape}, found {one.shape}")
+        if gap := largest_gap(one, two):
+            return trial.outcome("in-place", describe_difference(label, one, two, ""), gap, 0.0)
+    return trial.outcome("in-place", measured=0.0, bound=0.0)

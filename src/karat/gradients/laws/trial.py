@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -85,10 +86,8 @@ class Trial:
     @cached_property
     def noise(self) -> list[float]:
         """What repetition alone does to each gradient."""
-        return [
-            max((largest_gap(run[index], first) for run in self.repeated), default=0.0)
-            for index, first in enumerate(self.gradients)
-        ]
+        each = enumerate(self.gradients)
+        return [max((largest_gap(run[n], first) for run in self.repeated), default=0.0) for n, first in each]
 
     def usual(self, at: Sequence[Array], cotangents: Sequence[Array]) -> Gradients:
         if at is self.problem.point and cotangents is self.cotangents:
@@ -156,18 +155,13 @@ class Trial:
         if any(one > bound for one, bound in zip(off, bounds, strict=True)):
             # How much each deviation changes under changes that only round-off notices.
             moved = [0.0] * len(bounds)
-            for _ in range(_LOOKS):
-                try:
-                    again = attempt(
-                        self.nudged(self.problem.point, 2.0**-20) if moving else self.problem.point,
-                        self.nudged(self.cotangents, 256 * self.eps),
-                    )
-                except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
-                    break
-                for n in range(len(moved)):
-                    change = largest_gap(again.difference(n), compared.difference(n))
-                    if np.isfinite(change):
-                        moved[n] = max(moved[n], change)
+            with suppress(Exception):  # a point beside this one may be outside of the domain
+                for _ in range(_LOOKS):
+                    at = self.nudged(self.problem.point, 2.0**-20) if moving else self.problem.point
+                    again = attempt(at, self.nudged(self.cotangents, 256 * self.eps))
+                    for n in range(len(moved)):
+                        change = largest_gap(again.difference(n), compared.difference(n))
+                        moved[n] = max(moved[n], change) if np.isfinite(change) else moved[n]
             bounds = [bound + 4.0 * one for bound, one in zip(bounds, moved, strict=True)]
         ratios = [one / bound if bound else np.inf if one else 0.0 for one, bound in zip(off, bounds, strict=True)]
         worst = int(np.argmax(ratios))
