@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from fnmatch import fnmatchcase
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import click
 
