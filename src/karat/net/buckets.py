@@ -35,6 +35,7 @@ _OPTIONS: Mapping[str, Any] = {
     # Of a whole request, body and all; what has fallen silent is noticed by the one above.
     "timeout": timedelta(hours=6),
 }
+_RETRY: Mapping[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 # With any of these set, there are credentials, or somebody has said that there are none.
 _SIGNING: Mapping[str, tuple[str, ...]] = {
@@ -129,7 +130,7 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
     http = allows_http(address.scheme, os.environ)
     more: dict[str, Any] = {"skip_signature": True} if anonymous else {}
     more["client_options"] = {**_OPTIONS, "allow_http": http}
-    more["retry_config"] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+    more["retry_config"] = dict(_RETRY)
     if address.prefix:
         more["prefix"] = address.prefix
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
