@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -93,9 +93,9 @@ def measure(gradient: Vector, expected: Expectation, precision: str, *, unrest: 
         return terms.sum(), norm(terms[places(np.isfinite(terms))])
 
     found, sizes = in_blocks(part, gradient, expected.direction)
-    size = max(norm(np.atleast_1d(sizes)), expected.size)
+    size = max(norm(sizes) if np.ndim(sizes) else sizes, expected.size)
     floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
-    return Measurement(expected, float(np.sum(found)), expected.error + floor)
+    return Measurement(expected, float(found.sum()), expected.error + floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,9 @@ def typical_element(gradient: Vector, scales: Vector) -> float:
         return norm(terms), terms.size
 
     sizes, counts = in_blocks(part, gradient, scales)
-    return norm(np.atleast_1d(sizes)) / float(np.sqrt(max(1, np.sum(counts))))
+    if np.ndim(sizes) == 0:
+        return float(sizes / sqrt(max(1, counts)))
+    return norm(sizes) / sqrt(max(1, counts.sum()))
 
 
 def _flat_element(measured: Sequence[Measurement]) -> float:

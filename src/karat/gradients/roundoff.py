@@ -208,11 +208,12 @@ def grain(values: Vector, designed: float = 2.0**-8) -> Vector:
     def part(values: Vector) -> tuple[Vector, float]:
         found = np.zeros_like(values)
         coarse = ((values.view(np.int64) & 0xFFFFF) == 0) & (values != 0) & np.isfinite(values)
-        if coarse.any():
-            mantissas, exponents = np.frexp(values[coarse])
-            whole = np.ldexp(mantissas, 53).astype(np.int64)
-            last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
-            found[coarse] = np.where(last < designed, last / 2, 0.0)
+        if not coarse.any():
+            return found, np.inf
+        mantissas, exponents = np.frexp(values[coarse])
+        whole = np.ldexp(mantissas, 53).astype(np.int64)
+        last = np.ldexp((whole & -whole).astype(np.float64), exponents - 53)
+        found[coarse] = np.where(last < designed, last / 2, 0.0)
         return found, found.min(initial=np.inf, where=found > 0)
 
     found, each = in_blocks(part, values)
