@@ -91,7 +91,7 @@ class Shell:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         self.here = Path(place.read_text(encoding="utf-8").strip())
-        return done.returncode, done.stdout.replace(str(self.folder), "/work")
+        return done.returncode, done.stdout.replace(str(self.folder), "/home/me")
 
 
 def show(page: str, shell: Shell) -> Iterator[tuple[Step, int, str]]:
